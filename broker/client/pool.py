@@ -1,0 +1,157 @@
+"""Connections to the nodes of a cluster: opened on demand, one per node and lane."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ..errors import ErrorCode, KafkaError
+from .backoff import Backoff
+from .connection import Connection
+from .errors import ConnectionFailed
+from .metadata import Node
+
+
+class Connector(Protocol):
+    """Opens a connection; ``loop.create_connection`` unless somebody gives another way."""
+
+    async def __call__(
+        self, protocol_factory: Callable[[], Connection], host: str, port: int
+    ) -> tuple[object, Connection]: ...
+
+
+class ConnectionPool:
+    """A *lane* is a connection of its own: brokers answer one connection in order, so long polls
+    and parked joins must not stand before anything else.
+
+    After a failure a node is left alone for a while, longer each time; ``on_failure`` hears of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        address_of: Callable[[int], Node | None],
+        backoff: Backoff,
+        timeout_ms: int,
+        connect: Connector | None,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._client_id = client_id
+        self._address_of = address_of
+        self._backoff = backoff
+        self._timeout = timeout_ms / 1000
+        self._connect = connect
+        self._on_failure = on_failure
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._failures: dict[int, tuple[int, float]] = {}
+        self._lanes = itertools.count(1)
+        self._features_epoch = -1
+        self._closed = False
+        self.features: Mapping[str, int] = {}
+        """Finalised features of the newest epoch any node told."""
+
+    async def close(self) -> None:
+        """Close everything; requests in flight fail with ConnectionFailed. Idempotent."""
+        self._closed = True
+        tasks = list(self._opening.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def new_lane(self, purpose: str) -> str:
+        """A lane that nobody else uses."""
+        return f"{purpose}-{next(self._lanes)}"
+
+    def close_lane(self, lane: str) -> None:
+        """Close the lane's connections."""
+        for key in [key for key in self._connections if key[1] == lane]:
+            self._connections.pop(key).close()
+
+    def any_open(self, lane: str) -> Connection | None:
+        """An open connection of the lane, to whatever node."""
+        for (_, used_lane), connection in self._connections.items():
+            if used_lane == lane and not connection.closed:
+                return connection
+        return None
+
+    def rename(self, old: int, new: int) -> None:
+        """The node reached as ``old`` turned out to be ``new``: keep its connections as that."""
+        for key in [key for key in self._connections if key[0] == old]:
+            if (new, key[1]) not in self._connections:
+                self._connections[new, key[1]] = self._connections.pop(key)
+
+    async def get(self, node_id: int, lane: str, deadline: float) -> Connection:
+        """The open connection, else a new one. Raises ``ConnectionFailed(sent=False)``."""
+        key = (node_id, lane)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.closed:
+            return connection
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.create_task(self._open(node_id, lane))
+            self._opening[key] = opening
+            opening.add_done_callback(lambda task: self._opened(key, task))
+        timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        done, _ = await asyncio.wait((opening,), timeout=timeout)
+        if not done or opening.cancelled():
+            reason = f"no connection to node {node_id} in time"
+            raise ConnectionFailed(ErrorCode.REQUEST_TIMED_OUT, reason, sent=False)
+        return opening.result()
+
+    def _opened(self, key: tuple[int, str], task: asyncio.Task[Connection]) -> None:
+        del self._opening[key]
+        if not task.cancelled():
+            task.exception()  # Nobody may be waiting any more: then nobody needs to know.
+
+    async def _open(self, node_id: int, lane: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        failures, not_before = self._failures.get(node_id, (0, 0.0))
+        await asyncio.sleep(max(0.0, not_before - loop.time()))
+        try:
+            connection = await self._dial(node_id)
+        except KafkaError:
+            delay = self._backoff.delay(failures + 1)
+            self._failures[node_id] = (failures + 1, loop.time() + delay)
+            self._on_failure()
+            raise
+        self._failures.pop(node_id, None)
+        self._connections[node_id, lane] = connection
+        if connection.features_epoch >= self._features_epoch:
+            self._features_epoch = connection.features_epoch
+            self.features = connection.features
+        return connection
+
+    async def _dial(self, node_id: int) -> Connection:
+        """A connection with its versions known."""
+        node = self._address_of(node_id)
+        if node is None or self._closed:
+            reason = "client closed" if self._closed else f"node {node_id} is not known"
+            raise ConnectionFailed(ErrorCode.NETWORK_EXCEPTION, reason, sent=False)
+        peer = f"{node.host}:{node.port}"
+
+        def factory() -> Connection:
+            return Connection(client_id=self._client_id, peer=peer)
+
+        connect: Connector = self._connect or asyncio.get_running_loop().create_connection
+        try:
+            async with asyncio.timeout(self._timeout):
+                _, connection = await connect(factory, node.host, node.port)
+        except (OSError, TimeoutError) as error:
+            reason = f"cannot connect to {peer}: {str(error) or 'timed out'}"
+            raise ConnectionFailed(ErrorCode.NETWORK_EXCEPTION, reason, sent=False) from error
+        try:
+            await connection.handshake(self._timeout)
+        except ConnectionFailed as error:
+            connection.close()
+            raise ConnectionFailed(error.code, str(error.message), sent=False) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,45 @@
+"""Stream processing with decorated functions: every record takes effect exactly once."""
+
+from .agent import Agent
+from .app import App
+from .config import ErrorPolicy, ProcessingGuarantee
+from .errors import (
+    AgentError,
+    ConfigurationError,
+    DecodeError,
+    NotRunningError,
+    OutsideAgentError,
+    PartitionsMismatch,
+    StreamsError,
+    UndecodableRecord,
+    WorkerError,
+)
+from .event import Event, Message, current_event
+from .serde import Codec, Record
+from .stream import Stream
+from .table import Table
+from .topic import Topic
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "App",
+    "Codec",
+    "ConfigurationError",
+    "DecodeError",
+    "ErrorPolicy",
+    "Event",
+    "Message",
+    "NotRunningError",
+    "OutsideAgentError",
+    "PartitionsMismatch",
+    "ProcessingGuarantee",
+    "Record",
+    "Stream",
+    "StreamsError",
+    "Table",
+    "Topic",
+    "UndecodableRecord",
+    "WorkerError",
+    "current_event",
+]

@@ -1,0 +1,233 @@
+"""The commit cycle: everything a set of tasks did since the last one takes effect, or nothing.
+
+The transaction exists only while this runs: outputs wait in memory until the cut, so a slow agent
+never holds a transaction open and a crash while processing leaves nothing behind on the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from onceward.broker.client import (
+    Consumer,
+    ErrorCode,
+    KafkaError,
+    OffsetAndMetadata,
+    Produced,
+    Producer,
+    ProducerState,
+    TopicPartition,
+)
+
+from ..config import ProcessingGuarantee
+from .output import PartitionOutput, TopicOutput, split
+from .task import Task
+
+logger = logging.getLogger(__name__)
+
+Positions = dict[TopicPartition, int]
+
+_REFUSED = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class SinkWriter(Protocol):
+    """An external system that takes part in the commit cycle.
+
+    ``commit`` makes what agents wrote to the sink since the last cycle durable *together with* the
+    positions, before the Kafka transaction; on the next assignment the sink's position says what it
+    already has. ``discard`` drops what was written since, before records are run again.
+    """
+
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def discard(self) -> None: ...
+
+
+class _Share(NamedTuple):
+    """One task's part of a cycle."""
+
+    task: Task
+    positions: Positions
+    outputs: list[PartitionOutput]
+    changelogs: dict[str, TopicPartition]
+
+
+class CommitCycle:
+    """Commits tasks under one guarantee with one producer.
+
+    ``counts`` knows the partition count of every topic that can be sent to. Any KafkaError out of
+    ``commit`` means that it is not known what took effect: call ``recover``, then move every task
+    back to the committed offsets.
+    """
+
+    def __init__(
+        self,
+        guarantee: ProcessingGuarantee,
+        consumer: Consumer,
+        new_producer: Callable[[], Producer],
+        sinks: Sequence[SinkWriter] = (),
+    ) -> None:
+        self._guarantee = guarantee
+        self._consumer = consumer
+        self._new_producer = new_producer
+        self._sinks = tuple(sinks)
+        self._producer: Producer | None = None
+        self.commits = 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._guarantee is ProcessingGuarantee.EXACTLY_ONCE
+
+    async def start(self) -> None:
+        """Fence the previous holder of this transactional id; aborts what it left open."""
+        self._producer = self._new_producer()
+        if self.is_transactional:
+            await self._producer.init_transactions()
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+            self._producer = None
+
+    async def before_processing(self, positions: Positions) -> None:
+        """At most once: these records count as done before any of them is handled."""
+        if self._guarantee is ProcessingGuarantee.AT_MOST_ONCE and positions:
+            await self._consumer.commit(_offsets(positions))
+
+    async def send_early(self, tasks: Sequence[Task], counts: Mapping[str, int]) -> None:
+        """Without transactions outputs need not wait for a cut. Raises KafkaError."""
+        producer = self._producer
+        if producer is None or self.is_transactional:
+            return
+        for task in tasks:
+            for batch in split(task.outputs.take(), counts, task.id.partition):
+                _send(producer, batch)
+        await producer.flush()
+
+    async def commit(
+        self,
+        tasks: Sequence[Task],
+        worker_outputs: Mapping[str, TopicOutput],
+        counts: Mapping[str, int],
+    ) -> None:
+        """Commit tasks that are at a cut, and what timers sent. Raises KafkaError."""
+        shares = [_share(task, counts) for task in tasks]
+        positions: Positions = {}
+        for share in shares:
+            positions.update(share.positions)
+        batches = [batch for share in shares for batch in share.outputs]
+        batches.extend(split(worker_outputs, counts, self.commits))
+        for sink in self._sinks:
+            await sink.commit(positions)
+        if self._guarantee is ProcessingGuarantee.AT_MOST_ONCE:
+            positions = {}
+        produced = await self._write(batches, positions) if batches or positions else []
+        self.commits += 1
+        ends = {batch.tp: 0 for batch in produced}
+        for batch in produced:
+            ends[batch.tp] = max(ends[batch.tp], batch.base_offset + batch.records_count)
+        for share in shares:
+            for table, changelog in share.changelogs.items():
+                share.task.stores[table].flush(ends[changelog])
+            share.task.committed(share.positions)
+
+    async def recover(self) -> None:
+        """Bring the producer back to a state in which nothing is open. Raises KafkaError."""
+        for sink in self._sinks:
+            sink.discard()
+        producer = self._producer
+        if producer is not None and self.is_transactional:
+            if producer.state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE):
+                await producer.abort()
+            if producer.state is ProducerState.NEEDS_RESET:
+                await producer.reset()
+            if producer.state is ProducerState.UNINITIALISED:
+                await producer.init_transactions()
+            if producer.state is ProducerState.READY:
+                return
+        await self.close()
+        await self.start()
+
+    async def _write(
+        self, batches: Sequence[PartitionOutput], positions: Positions
+    ) -> list[Produced]:
+        producer = self._producer
+        if producer is None:
+            raise RuntimeError("the commit cycle is not started")
+        if self.is_transactional:
+            producer.begin()
+        for batch in batches:
+            _send(producer, batch)
+        if not self.is_transactional:
+            produced = await producer.flush()
+            if positions:
+                await self._consumer.commit(_offsets(positions))
+            return produced
+        flushing = producer.flush()
+        if positions:
+            group = self._consumer.group_metadata
+            adding = producer.send_offsets(_offsets(positions), group)
+            outcomes = await asyncio.gather(flushing, adding, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            produced = outcomes[0] if isinstance(outcomes[0], list) else []
+        else:
+            produced = await flushing
+        await producer.commit()
+        return produced
+
+
+def recoverable(error: KafkaError) -> bool:
+    """Whether running the same records again may succeed: not so for what the cluster refuses."""
+    return error.code not in _REFUSED
+
+
+def _send(producer: Producer, batch: PartitionOutput) -> None:
+    producer.send_batch(
+        batch.topic,
+        batch.partition,
+        batch.keys,
+        batch.values,
+        timestamps=batch.timestamps,
+        headers=batch.headers,
+    )
+
+
+def _share(task: Task, counts: Mapping[str, int]) -> _Share:
+    outputs = list(split(task.outputs.take(), counts, task.id.partition))
+    changelogs: dict[str, TopicPartition] = {}
+    for name, transaction in task.stores.items():
+        if not transaction.is_dirty:
+            continue
+        topic = task.sub_topology.tables[name].changelog_name
+        keys, values = transaction.prepare()
+        timestamps = [max(task.stream_time, 0)] * len(keys)
+        changelogs[name] = TopicPartition(topic, task.id.partition)
+        outputs.append(PartitionOutput(topic, task.id.partition, keys, values, timestamps, None))
+    return _Share(task, task.changed_positions(), outputs, changelogs)
+
+
+def _offsets(positions: Positions) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {tp: OffsetAndMetadata(offset) for tp, offset in positions.items()}

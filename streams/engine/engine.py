@@ -1,0 +1,442 @@
+"""One worker: fetch, let the agents run, commit; and what a rebalance, an error or a signal
+changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onceward.broker.client import (
+    Consumer,
+    ErrorCode,
+    FetchedBatch,
+    KafkaError,
+    MemberFenced,
+    NoOffsetForPartition,
+    Producer,
+    TopicPartition,
+)
+
+from ..config import ErrorPolicy
+from ..errors import ConfigurationError, WorkerError
+from ..state import StoreTransaction
+from ..topology import TopicNeed, Topology
+from .assignor import TaskAssignor, parse_assignment_data
+from .backoff import Backoff
+from .commit import CommitCycle, recoverable
+from .declare import create, declare_topics, partition_counts
+from .kafka import Kafka
+from .output import TopicOutput
+from .slots import WorkerSlot
+from .task import Task
+from .task_manager import TaskManager
+from .timers import BackgroundRunner
+from .worker_context import WorkerContext
+
+if TYPE_CHECKING:
+    from ..app import App
+
+logger = logging.getLogger(__name__)
+
+_IDLE_FETCH_MS = 100
+_BUSY_FETCH_MS = 10
+_EARLY_FETCH_MS = 20
+
+
+class Engine:
+    """Runs an app in one worker slot until ``stop`` is called or something fails.
+
+    ``run`` raises WorkerError for what must stop the worker (exit code 1). Kafka errors that may
+    pass are survived: everything since the last commit is undone and run again.
+    """
+
+    def __init__(self, app: App, topology: Topology, kafka: Kafka, slot: WorkerSlot) -> None:
+        settings = app.conf
+        self._app = app
+        self._topology = topology
+        self._settings = settings
+        self._kafka = kafka
+        self._slot = slot
+        self._context = WorkerContext(kafka.now_ms)
+        self._counts: dict[str, int] = {}
+        self._assignor = TaskAssignor(topology.groups(), slot.identity)
+        self._consumer = self._make_consumer()
+        self._cycle = CommitCycle(
+            settings.processing_guarantee, self._consumer, self._make_producer, app.sink_writers()
+        )
+        self._tasks = TaskManager(topology, settings, kafka, self._consumer, slot, self)
+        self._background = BackgroundRunner(
+            self._context,
+            app=app,
+            now_ms=kafka.now_ms,
+            is_leader=self.is_leader,
+            on_failure=self._fail,
+        )
+        self._failure: WorkerError | None = None
+        self._rewind_reason: str | None = None
+        self._stopping = False
+        self._subscribed = False
+        self._late: set[Task] = set()
+        self._event = asyncio.Event()
+        self._backoff = Backoff()
+        self._rewinds_in_a_row = 0
+        self._fetch_backoff = Backoff()
+        self._next_commit = 0.0
+
+    # what others ask
+
+    @property
+    def tasks(self) -> TaskManager:
+        return self._tasks
+
+    @property
+    def commits(self) -> int:
+        return self._cycle.commits
+
+    def is_leader(self) -> bool:
+        """Whether this worker has the first partition of the first topic: one worker does."""
+        topics = self._topology.source_topics
+        return not topics or self._tasks.task_of(TopicPartition(topics[0], 0)) is not None
+
+    def open_partitions(self, table: str) -> list[StoreTransaction]:
+        """The partitions of a table this worker owns."""
+        return [task.stores[table] for task in self._tasks if table in task.stores]
+
+    def stop(self) -> None:
+        """Finish the records in hand, commit, leave. Returns at once; ``run`` ends."""
+        self._stopping = True
+        self._event.set()
+
+    # TaskEvents
+
+    def task_progressed(self, task: Task) -> None:
+        self._event.set()
+
+    def task_failed(self, task: Task, error: WorkerError) -> None:
+        self._fail(error)
+
+    def task_needs_rewind(self, task: Task, reason: str) -> None:
+        self._rewind_reason = reason
+        self._event.set()
+
+    def _fail(self, error: WorkerError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._event.set()
+
+    # the loop
+
+    async def run(self) -> None:
+        """Until ``stop``. Raises WorkerError, ConfigurationError, KafkaError (never started)."""
+        try:
+            await self._start()
+            while not self._stopping:
+                await self._turn()
+            await self._background.stop()
+            await self._commit(self._tasks.running, wait=True)
+        finally:
+            await self._shut_down()
+        self._raise_failure()
+
+    async def _start(self) -> None:
+        await self._kafka.start()
+        self._counts = await declare_topics(
+            self._kafka.admin(), self._topology, self._written_topics(), self._settings
+        )
+        await self._cycle.start()
+        await self._consumer.start()
+        topics = self._topology.source_topics
+        if topics:
+            self._consumer.subscribe(topics, self)
+            self._subscribed = True
+        self._app.on_engine_started(self)
+        self._background.start(self._app.backgrounds)
+        logger.info("worker %s started on topics %s", self._slot.identity, ", ".join(topics))
+
+    async def _turn(self) -> None:
+        self._raise_failure()
+        if self._rewind_reason is not None:
+            await self._rewind()
+        batches = await self._fetch()
+        if batches:
+            await self._accept(batches)
+        await asyncio.sleep(0)
+        await self._send_early()
+        while self._is_full() and not (self._commit_is_due() or self._is_interrupted()):
+            self._event.clear()
+            await self._wait_for_event(self._until_commit())
+        if self._commit_is_due():
+            await self._commit(self._tasks.running)
+
+    async def _fetch(self) -> list[FetchedBatch]:
+        """Fetched records of tasks that have room; waits for a bounded time."""
+        if not self._topology.source_topics:
+            await self._wait_for_event(self._until_commit())
+            return []
+        pausing = self._pause_full_tasks()
+        if self._is_full():
+            timeout_ms = 0
+        elif pausing:
+            timeout_ms = _BUSY_FETCH_MS
+        else:
+            idle_ms = _IDLE_FETCH_MS if self._cycle.is_transactional else _EARLY_FETCH_MS
+            timeout_ms = max(0, min(idle_ms, int(self._until_commit() * 1000)))
+        try:
+            batches = await self._consumer.fetch(timeout_ms=timeout_ms)
+        except (MemberFenced, NoOffsetForPartition) as error:
+            raise WorkerError(f"this worker cannot go on: {error}") from error
+        except KafkaError as error:
+            if not recoverable(error):
+                raise WorkerError(f"the cluster refuses to go on: {error}") from error
+            logger.warning("fetching: %s; trying again", error)
+            await self._fetch_backoff.wait()
+            return []
+        self._fetch_backoff.reset()
+        return batches
+
+    async def _accept(self, batches: Sequence[FetchedBatch]) -> None:
+        try:
+            await self._cycle.before_processing(
+                {batch.tp: batch.records.next_offset for batch in batches}
+            )
+        except KafkaError as error:
+            self._rewind_reason = f"committing before processing: {error}"
+            return
+        for batch in batches:
+            self._tasks.add(batch)
+
+    # backpressure
+
+    def _pause_full_tasks(self) -> bool:
+        """Stop fetching for tasks that have enough; returns whether any is paused."""
+        limit = self._settings.buffer_records
+        pause: list[TopicPartition] = []
+        resume: list[TopicPartition] = []
+        paused = self._consumer.paused
+        for task in self._tasks.running:
+            if task.group.buffered >= limit:
+                pause.extend(tp for tp in task.inputs if tp not in paused)
+            elif task.group.buffered <= limit // 2:
+                resume.extend(tp for tp in task.inputs if tp in paused)
+        if pause:
+            self._consumer.pause(pause)
+        if resume:
+            self._consumer.resume(resume)
+        return bool(pause) or len(paused) > len(resume)
+
+    def _is_full(self) -> bool:
+        """Whether every task has enough to do."""
+        tasks = self._tasks.running
+        limit = self._settings.buffer_records
+        return bool(tasks) and all(task.group.buffered >= limit for task in tasks)
+
+    async def _wait_for_event(self, timeout: float) -> None:
+        if timeout <= 0:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+
+    # committing
+
+    async def _send_early(self) -> None:
+        """At least once and at most once: outputs go out as they come, offsets at the commit."""
+        if self._cycle.is_transactional or self._settings.on_agent_error is not ErrorPolicy.STOP:
+            return  # a transaction, or a record's undo, takes them all together
+        tasks = [task for task in self._tasks.running if task.outputs]
+        if not tasks or self._failure is not None or self._rewind_reason is not None:
+            return
+        try:
+            await self._learn_counts(tasks, {})
+            await self._cycle.send_early(tasks, self._counts)
+        except KafkaError as error:
+            self._rewind_reason = f"sending: {error}"
+
+    def _until_commit(self) -> float:
+        return self._next_commit - asyncio.get_running_loop().time()
+
+    def _commit_is_due(self) -> bool:
+        if self._until_commit() <= 0:
+            return True
+        handled = sum(task.records_since_commit for task in self._tasks.running)
+        return handled >= self._settings.commit_records
+
+    async def _commit(self, tasks: Sequence[Task], *, wait: bool = False) -> None:
+        """One commit cycle over the tasks that reach a cut in time; with ``wait`` over all of them.
+
+        A task that is late keeps its cut requested and joins a later cycle: it is not waited for
+        again.
+        """
+        candidates = [task for task in tasks if task.is_cutting or task.is_dirty]
+        for task in candidates:
+            task.request_cut()
+        await self._wait_for_cut(candidates, wait=wait)
+        if self._failure is not None or self._rewind_reason is not None:
+            return
+        ready = [task for task in candidates if task.is_parked]
+        self._late = set(candidates) - set(ready)
+        dirty = [task for task in ready if task.is_dirty]
+        sent = self._context.take()
+        try:
+            if dirty or sent:
+                await self._learn_counts(dirty, sent)
+                await self._cycle.commit(dirty, sent, self._counts)
+                self._context.committed()
+        except KafkaError as error:
+            self._context.give_back(sent)
+            if not recoverable(error):
+                self._fail(WorkerError(f"the cluster refuses a transaction of this app: {error}"))
+            self._rewind_reason = f"committing: {error}"
+            return
+        finally:
+            self._next_commit = asyncio.get_running_loop().time() + self._settings.commit_interval
+        self._backoff.reset()
+        self._rewinds_in_a_row = 0
+        for task in ready:
+            task.end_cut()
+
+    async def _wait_for_cut(self, tasks: Sequence[Task], *, wait: bool) -> None:
+        loop = asyncio.get_running_loop()
+        patience = self._settings.commit_interval
+        if wait:
+            patience = self._settings.broker_rebalance_timeout / 2
+        deadline = loop.time() + patience
+        while True:
+            waiting = [task for task in tasks if not task.is_parked]
+            if not wait:
+                waiting = [task for task in waiting if task not in self._late]
+            over = self._failure is not None or self._rewind_reason is not None
+            if not waiting or over or loop.time() >= deadline:
+                return
+            self._event.clear()
+            await self._wait_for_event(deadline - loop.time())
+
+    async def _learn_counts(self, tasks: Sequence[Task], sent: dict[str, TopicOutput]) -> None:
+        """Partition counts of topics that were not declared before the start."""
+        names = {name for task in tasks for name in task.outputs.topics} | set(sent)
+        unknown = names - set(self._counts)
+        if not unknown:
+            return
+        admin = self._kafka.admin()
+        self._counts |= await partition_counts(admin, unknown)
+        missing = [TopicNeed(name, None, None, {}) for name in sorted(unknown - set(self._counts))]
+        try:
+            self._counts |= await create(admin, missing, self._settings)
+        except ConfigurationError as error:
+            self._fail(WorkerError(str(error)))
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
+
+    async def _rewind(self) -> None:
+        """Undo everything since the last commit and run it again."""
+        reason, self._rewind_reason = self._rewind_reason, None
+        logger.warning("running again from the last commit: %s", reason)
+        self._late = set()
+        for task in self._tasks:
+            await task.suspend()
+        if self._rewinds_in_a_row > 0:
+            await self._backoff.wait()
+        self._rewinds_in_a_row += 1
+        while not self._stopping:
+            try:
+                await self._cycle.recover()
+                break
+            except KafkaError as error:
+                if not recoverable(error):
+                    raise WorkerError(f"the cluster refuses this worker: {error}") from error
+                logger.warning("recovering: %s; trying again", error)
+                await self._backoff.wait()
+        else:
+            return
+        await self._tasks.rewind()
+
+    # RebalanceListener: called by the consumer from within fetch
+
+    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit what these partitions caused, then let go of them."""
+        logger.info("revoked: %s", _names(partitions))
+        tasks = self._tasks.affected(partitions)
+        if self._rewind_reason is None:
+            await self._commit([task for task in self._tasks.running if task in tasks], wait=True)
+        await self._tasks.close(tasks)
+
+    async def on_assigned(self, partitions: Sequence[TopicPartition], user_data: bytes) -> None:
+        """Make tasks; they run once they are brought up."""
+        if partitions:
+            logger.info("assigned: %s", _names(partitions))
+        await self._tasks.assigned(partitions, parse_assignment_data(user_data).fence)
+
+    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Others may own these already: nothing of them may be committed."""
+        logger.warning("lost: %s", _names(partitions))
+        await self._tasks.close(self._tasks.affected(partitions))
+
+    # the ends
+
+    async def _shut_down(self) -> None:
+        await self._background.stop()
+        await self._tasks.close_all()
+        try:
+            if self._subscribed:
+                await self._consumer.leave_group()
+        except KafkaError as error:
+            logger.warning("leaving the group: %s", error)
+        await self._consumer.stop()
+        try:
+            await self._cycle.close()
+        except KafkaError as error:
+            logger.warning("closing the producer: %s", error)
+        await self._kafka.close()
+        self._app.on_engine_stopped(self)
+
+    def _is_interrupted(self) -> bool:
+        return self._stopping or self._failure is not None or self._rewind_reason is not None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _written_topics(self) -> list[TopicNeed]:
+        """Declared topics no agent reads, and the dead letter topic when a policy needs it."""
+        sources = set(self._topology.source_topics)
+        needs = {
+            name: TopicNeed(name, topic.partitions, topic.replicas, topic.configs)
+            for topic in self._app.declared_topics()
+            for name in topic.names
+            if name not in sources
+        }
+        policies = (self._settings.on_agent_error, self._settings.on_decode_error)
+        if ErrorPolicy.DEAD_LETTER in policies:
+            name = self._settings.dead_letter_topic
+            needs.setdefault(name, TopicNeed(name, None, None, {}))
+        return list(needs.values())
+
+    def _make_consumer(self) -> Consumer:
+        settings = self._settings
+        return self._kafka.consumer(
+            group_id=settings.id,
+            group_instance_id=self._slot.identity,
+            isolation="read_committed",
+            auto_offset_reset="none",
+            session_timeout_ms=int(settings.broker_session_timeout * 1000),
+            heartbeat_interval_ms=int(settings.broker_heartbeat_interval * 1000),
+            rebalance_timeout_ms=int(settings.broker_rebalance_timeout * 1000),
+            assignors=[self._assignor],
+            connection_grace_ms=int(settings.connection_grace * 1000),
+        )
+
+    def _make_producer(self) -> Producer:
+        settings = self._settings
+        transactional = self._settings.processing_guarantee == "exactly_once"
+        return self._kafka.producer(
+            transactional_id=self._slot.identity if transactional else None,
+            transaction_timeout_ms=int(settings.transaction_timeout * 1000),
+            compression=settings.producer_compression_type or "none",
+        )
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    return ", ".join(str(tp) for tp in partitions)

@@ -1,0 +1,139 @@
+"""Serializers: what turns a key or value of a given type into bytes and back.
+
+A codec is a pair of plain functions bound once per topic, so that a record costs two calls.
+``None`` never reaches a codec: a null key or value is null on both sides (a tombstone).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from ..errors import ConfigurationError
+from .json import json_codec
+
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes], Any]
+
+
+class Codec(NamedTuple):
+    """``encode`` raises TypeError or ValueError (msgspec's errors are such), ``decode``
+    likewise."""
+
+    encode: Encode
+    decode: Decode
+
+
+@runtime_checkable
+class CustomCodec(Protocol):
+    """A serializer object of the user's own: ``key_serializer=`` or ``value_serializer=``."""
+
+    def dumps(self, value: Any) -> bytes: ...
+    def loads(self, data: bytes) -> Any: ...
+
+
+@runtime_checkable
+class TypedCodec(Protocol):
+    """A serializer that wants to know the declared type and topic (schema registry serializers)."""
+
+    def bind(self, value_type: Any, topic: str | None, *, is_key: bool) -> Codec: ...
+
+
+def codec_for(serializer: Any, value_type: Any, *, topic: str | None, is_key: bool) -> Codec:
+    """The codec for a serializer (name or object) and a declared type.
+
+    Names: ``json``, ``raw`` (bytes as they are; text as UTF-8), ``str``, ``int`` (decimal text),
+    ``int32``, ``int64``, ``float64`` (big endian, as Kafka's Java serializers). Raises
+    ConfigurationError for an unknown one.
+    """
+    if isinstance(serializer, Codec):
+        return serializer
+    if isinstance(serializer, TypedCodec):
+        return serializer.bind(value_type, topic, is_key=is_key)
+    if isinstance(serializer, CustomCodec):
+        return Codec(serializer.dumps, serializer.loads)
+    if serializer == "json":
+        return Codec(*json_codec(value_type))
+    if serializer == "raw":
+        return _raw_codec(value_type)
+    codecs = {
+        "str": Codec(str.encode, bytes.decode),
+        "int": Codec(_encode_int, int),
+        "int32": _packed(">i"),
+        "int64": _packed(">q"),
+        "float64": _packed(">d"),
+    }
+    if not isinstance(serializer, str) or serializer not in codecs:
+        known = ", ".join(["json", "raw", *codecs])
+        raise ConfigurationError(
+            f"serializer {serializer!r} is unknown: use one of {known}, "
+            "or an object with dumps(value) and loads(bytes)"
+        )
+    return codecs[serializer]
+
+
+def default_key_codec(
+    serializer: Any, key_type: Any, app_default: Any, topic: str | None = None
+) -> Codec:
+    """Keys: text and bytes raw, untyped keys raw (decoded as bytes), other types as JSON."""
+    if serializer is None:
+        serializer = "raw" if key_type in (None, str, bytes) else "json"
+        if key_type is None and app_default is not None:
+            serializer = app_default
+    return codec_for(serializer, key_type, topic=topic, is_key=True)
+
+
+def default_value_codec(
+    serializer: Any, value_type: Any, app_default: Any, topic: str | None = None
+) -> Codec:
+    """Values: text and bytes raw, everything else the app's default (JSON)."""
+    if serializer is None:
+        serializer = "raw" if value_type in (str, bytes) else app_default or "json"
+    return codec_for(serializer, value_type, topic=topic, is_key=False)
+
+
+def _raw_codec(value_type: Any) -> Codec:
+    if value_type is str:
+        return Codec(str.encode, bytes.decode)
+    if value_type in (None, bytes):
+        return Codec(_encode_raw, bytes)
+    raise ConfigurationError(
+        f"serializer 'raw' carries bytes or str, not {value_type!r}: use 'json' for it"
+    )
+
+
+def _encode_raw(value: Any) -> bytes:
+    """Bytes and text as they are; other keys become JSON, so that an int key needs no key_type."""
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return msgspec.json.encode(value)
+
+
+def _encode_int(value: Any) -> bytes:
+    if not isinstance(value, int):
+        raise TypeError(f"expected int, got {type(value).__name__}: {value!r}")
+    return b"%d" % value
+
+
+def _packed(layout: str) -> Codec:
+    packer = struct.Struct(layout)
+
+    def encode(value: Any) -> bytes:
+        try:
+            return packer.pack(value)
+        except struct.error as error:
+            raise ValueError(f"{value!r}: {error}") from None
+
+    def decode(data: bytes) -> Any:
+        if len(data) != packer.size:
+            raise ValueError(f"expected {packer.size} bytes, got {len(data)}")
+        return packer.unpack(data)[0]
+
+    return Codec(encode, decode)

@@ -1,0 +1,163 @@
+"""Read-your-writes over a committed store: what one task wrote since the last commit. Pure.
+
+Lifecycle: writes -> ``prepare`` (the changelog records, one per key) -> after the Kafka transaction
+is committed ``flush``; or ``drop`` at any point before. ``mark`` and ``roll_back`` undo one
+record's writes.
+
+Scalars are kept as they are and encoded once per commit. Any other value is encoded when it is
+written and decoded when it is read, so what was written cannot be changed from behind by mutating
+an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from .store import Store
+
+_SCALARS: Final = frozenset({int, str, float, bool, bytes})
+_CACHE_LIMIT: Final = 20_000
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
+"""Stands for "no value" (``None`` is a value a user may store)."""
+
+
+class _Snapshot(bytes):
+    """Encoded form of a value that is not a scalar."""
+
+
+class StoreTransaction:
+    """One table partition as its task sees it. Keys are encoded bytes, values Python objects."""
+
+    def __init__(
+        self, store: Store, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
+    ) -> None:
+        self.store = store
+        self._encode = encode
+        self._decode = decode
+        self._overlay: dict[bytes, Any] = {}
+        self._cache: dict[bytes, Any] = {}
+        self._prepared: dict[bytes, bytes | None] | None = None
+        self._undo: list[tuple[bytes, Any]] | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._overlay)
+
+    def get(self, key: bytes) -> Any:
+        """The value, own writes first; ABSENT when there is none."""
+        value = self._overlay.get(key)
+        if value is None:
+            value = self._cache.get(key)
+            if value is None:
+                value = self._load(key)
+        if type(value) is _Snapshot:
+            return self._decode(value)
+        return value
+
+    def committed(self, key: bytes) -> Any:
+        """The committed value: own writes are not seen; ABSENT when there is none."""
+        data = self.store.get(key)
+        return ABSENT if data is None else self._decode(data)
+
+    def committed_items(self) -> Iterator[tuple[bytes, Any]]:
+        """Every committed key and value: own writes are not seen."""
+        return ((key, self._decode(data)) for key, data in self.store.items())
+
+    def put(self, key: bytes, value: Any) -> None:
+        """Write. Raises TypeError when the value cannot be encoded."""
+        if self._undo is not None:
+            self._undo.append((key, self._overlay.get(key)))
+        self._overlay[key] = value if type(value) in _SCALARS else _Snapshot(self._encode(value))
+
+    def delete(self, key: bytes) -> None:
+        if self._undo is not None:
+            self._undo.append((key, self._overlay.get(key)))
+        self._overlay[key] = ABSENT
+
+    def items(self) -> Iterator[tuple[bytes, Any]]:
+        """Every key and decoded value, own writes included, in the order of the keys' bytes."""
+        overlay = self._overlay
+        fresh = sorted(key for key in overlay if self.store.get(key) is None)
+        position = 0
+        for key, data in self.store.items():
+            while position < len(fresh) and fresh[position] < key:
+                yield from self._own(fresh[position])
+                position += 1
+            if key in overlay:
+                yield from self._own(key)
+            else:
+                yield key, self._decode(data)
+        for key in fresh[position:]:
+            yield from self._own(key)
+
+    def mark(self) -> None:
+        """Start of a record: what follows can be undone with ``roll_back``."""
+        self._undo = []
+
+    def roll_back(self) -> None:
+        """Undo every write since ``mark``."""
+        for key, previous in reversed(self._undo or []):
+            if previous is None:
+                del self._overlay[key]
+            else:
+                self._overlay[key] = previous
+        self._undo = []
+
+    def prepare(self) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Changelog keys and values (None = tombstone), one per changed key."""
+        encode = self._encode
+        prepared: dict[bytes, bytes | None] = {}
+        for key, value in self._overlay.items():
+            if value is ABSENT:
+                prepared[key] = None
+            else:
+                prepared[key] = bytes(value) if type(value) is _Snapshot else encode(value)
+        self._prepared = prepared
+        return list(prepared), list(prepared.values())
+
+    def flush(self, checkpoint: int) -> None:
+        """The transaction is committed: write what was prepared, with the changelog offset after
+        it."""
+        if self._prepared is None:
+            raise RuntimeError("flush without prepare")
+        self.store.write(self._prepared.items(), checkpoint)
+        if len(self._cache) + len(self._overlay) > _CACHE_LIMIT:
+            self._cache.clear()
+        if len(self._overlay) <= _CACHE_LIMIT:
+            self._cache.update(self._overlay)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything that was not flushed."""
+        self._overlay = {}
+        self._prepared = None
+        self._undo = None if self._undo is None else []
+
+    def forget_cache(self) -> None:
+        """The store was written to by a restore."""
+        self._cache.clear()
+
+    def _load(self, key: bytes) -> Any:
+        data = self.store.get(key)
+        if data is None:
+            value: Any = ABSENT
+        else:
+            decoded = self._decode(data)
+            value = decoded if type(decoded) in _SCALARS else _Snapshot(data)
+        if len(self._cache) >= _CACHE_LIMIT:
+            self._cache.clear()
+        self._cache[key] = value
+        return value
+
+    def _own(self, key: bytes) -> Iterator[tuple[bytes, Any]]:
+        value = self._overlay[key]
+        if value is not ABSENT:
+            yield key, self._decode(value) if type(value) is _Snapshot else value

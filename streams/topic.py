@@ -1,0 +1,184 @@
+"""Topics: where records come from and go to, with the types of their keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from .engine.block import Headers
+from .engine.context import CURRENT
+from .errors import ConfigurationError
+from .serde import default_key_codec, default_value_codec
+
+if TYPE_CHECKING:
+    from .app import App
+
+GivenHeaders = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+
+
+class Topic:
+    """A declared topic (or several with the same types); made by ``app.topic``.
+
+    ``encode_key``, ``encode_value``, ``decode_key`` and ``decode_value`` are plain functions that
+    never see None.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        names: tuple[str, ...],
+        *,
+        key_type: Any = None,
+        value_type: Any = None,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        partitions: int | None = None,
+        retention: float | timedelta | None = None,
+        compacting: bool | None = None,
+        deleting: bool | None = None,
+        replicas: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        internal: bool = False,
+    ) -> None:
+        if not names:
+            raise ConfigurationError("a topic needs at least one name")
+        if partitions is not None and partitions < 1:
+            raise ConfigurationError(f"topic {names[0]!r}: partitions must be at least 1")
+        self.app = app
+        self.names = names
+        self.name = names[0]
+        self.key_type = key_type
+        self.value_type = value_type
+        self.partitions = partitions
+        self.replicas = replicas
+        self.internal = internal
+        self.configs = _configs(retention, compacting, deleting, config or {})
+        self.is_declared = partitions is not None or bool(self.configs) or internal
+        settings = app.conf
+        key = default_key_codec(key_serializer, key_type, settings.key_serializer, self.name)
+        value = default_value_codec(
+            value_serializer, value_type, settings.value_serializer, self.name
+        )
+        self.value_codec = value
+        self.encode_key, self.decode_key = key
+        self.encode_value, self.decode_value = value
+
+    def __repr__(self) -> str:
+        return f"<Topic {', '.join(self.names)}>"
+
+    def get_topic_name(self) -> str:
+        """The (first) name, as in Faust."""
+        return self.name
+
+    def send(
+        self,
+        *,
+        key: Any = None,
+        value: Any = None,
+        partition: int | None = None,
+        timestamp: float | None = None,
+        headers: GivenHeaders | None = None,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+    ) -> Awaitable[None]:
+        """Send one record; await the result (it is cheap).
+
+        In an agent the record joins the outputs of the record being handled: it becomes visible
+        with the transaction that commits it, or never. ``timestamp`` in seconds since the epoch;
+        default: that of the record being handled. Without ``key`` and ``partition`` the record goes
+        to the partition with the number of its input's. Raises TypeError when it cannot be encoded.
+
+        In timers and tasks the record joins the next transaction of the worker. Elsewhere (a
+        client) the result must be awaited and the record is acknowledged then.
+        """
+        if key is not None:
+            encode = self.encode_key
+            if key_serializer is not None:
+                encode = default_key_codec(key_serializer, self.key_type, None).encode
+            key = encode(key)
+        if value is not None:
+            encode = self.encode_value
+            if value_serializer is not None:
+                encode = default_value_codec(value_serializer, self.value_type, None).encode
+            value = encode(value)
+        emitter = CURRENT.get()
+        if emitter is None or partition is not None or headers or timestamp is not None:
+            return self.send_encoded(
+                key,
+                value,
+                partition=partition,
+                timestamp_ms=None if timestamp is None else int(timestamp * 1000),
+                headers=_headers(headers),
+            )
+        outputs = emitter.outputs
+        output = outputs.topics.get(self.name)
+        if output is None:
+            output = outputs.open(self.name)
+        output.keys.append(key)
+        output.values.append(value)
+        output.timestamps.append(emitter.timestamp_ms())
+        return emitter.sent()
+
+    def send_soon(self, **record: Any) -> Awaitable[None]:
+        """``send`` that need not be awaited (inside a worker no send needs to be)."""
+        return self.send(**record)
+
+    def send_encoded(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Awaitable[None]:
+        """``send`` for bytes that are encoded already."""
+        emitter = CURRENT.get()
+        if emitter is None:
+            return self.app.produce(self.name, key, value, partition, timestamp_ms, headers)
+        output = emitter.outputs.open(self.name)
+        if partition is not None:
+            output.partitions[len(output.values)] = partition
+        if headers:
+            output.headers[len(output.values)] = headers
+        output.keys.append(key)
+        output.values.append(value)
+        output.timestamps.append(emitter.timestamp_ms() if timestamp_ms is None else timestamp_ms)
+        return emitter.sent()
+
+    async def declare(self) -> None:
+        """Create the topic if it is missing. Workers do this when they start."""
+        await self.app.declare(self)
+
+    maybe_declare = declare
+
+
+def _configs(
+    retention: float | timedelta | None,
+    compacting: bool | None,
+    deleting: bool | None,
+    given: Mapping[str, Any],
+) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    if retention is not None:
+        seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+        configs["retention.ms"] = str(int(seconds * 1000))
+    policies = ["compact"] if compacting else []
+    if deleting or (compacting is False and deleting is None):
+        policies.append("delete")
+    if policies:
+        configs["cleanup.policy"] = ",".join(policies)
+    configs.update({key: _config_text(value) for key, value in given.items()})
+    return configs
+
+
+def _config_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _headers(headers: GivenHeaders | None) -> Headers:
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((key, text.encode() if isinstance(text, str) else text) for key, text in pairs)
