@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -65,7 +66,7 @@ class Broker:
 
     def __init__(
         self,
-        data_dir: str | None = None,
+        data_dir: str | Path | None = None,
         listen: str = "127.0.0.1:0",
         config: Mapping[str, str | int | float | bool] | None = None,
         *,
@@ -78,7 +79,7 @@ class Broker:
         self._listen = parse_address(listen)
         advertised = self.config.text("advertised.listeners")
         self._advertised = parse_address(advertised.split(",")[0]) if advertised else None
-        self.data_dir = data_dir
+        self.data_dir = None if data_dir is None else str(data_dir)
         self._filesystem = filesystem
         self._clock = clock or system_clock
         self._rng = rng or random.Random()

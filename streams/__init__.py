@@ -1,5 +1,7 @@
 """Stream processing with decorated functions: every record takes effect exactly once."""
 
+from typing import TYPE_CHECKING
+
 from .agent import Agent
 from .app import App
 from .config import ErrorPolicy, ProcessingGuarantee
@@ -15,6 +17,7 @@ from .errors import (
     WorkerError,
 )
 from .event import Event, Message, current_event
+from .options import missing
 from .serde import Codec, Record
 from .stream import Stream
 from .table import Table
@@ -43,3 +46,8 @@ __all__ = [
     "WorkerError",
     "current_event",
 ]
+
+if not TYPE_CHECKING:  # as in the classes
+
+    def __getattr__(name: str) -> object:
+        raise missing("onceward.streams", name)

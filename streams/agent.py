@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.feed import Slot
 from .errors import ConfigurationError
+from .options import missing
 from .stream import source_stream
 from .topic import Topic
 
@@ -48,6 +49,11 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}>"
+
+    if not TYPE_CHECKING:  # a type checker must go on finding misspelt names
+
+        def __getattr__(self, name: str) -> object:
+            raise missing("Agent", name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""

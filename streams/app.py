@@ -20,7 +20,7 @@ from .engine.block import Headers
 from .engine.cron import Crontab
 from .engine.timers import Background
 from .errors import ConfigurationError, NotRunningError
-from .options import check_faust_options
+from .options import check_faust_options, missing
 from .state import StoreTransaction
 from .table import Table
 from .topic import Topic
@@ -126,6 +126,11 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.id}>"
+
+    if not TYPE_CHECKING:  # a type checker must go on finding misspelt names
+
+        def __getattr__(self, name: str) -> object:
+            raise missing("App", name)
 
     # declarations
 

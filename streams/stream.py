@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from .engine.feed import WAKE, Slot
 from .errors import ConfigurationError
 from .event import Event
+from .options import missing
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -30,6 +31,11 @@ class Stream(Generic[T]):
         self._slot = slot
         self._iterate = iterate
         self._stage = stage
+
+    if not TYPE_CHECKING:  # a type checker must go on finding misspelt names
+
+        def __getattr__(self, name: str) -> object:
+            raise missing("Stream", name)
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async for value in self._iterate():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine.context import CURRENT
 from .engine.feed import Slot
 from .errors import ConfigurationError, OutsideAgentError
+from .options import missing
 from .serde import codec_for
 from .state import ABSENT, StoreTransaction
 
@@ -63,6 +64,11 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"
+
+    if not TYPE_CHECKING:  # a type checker must go on finding misspelt names
+
+        def __getattr__(self, name: str) -> object:
+            raise missing("Table", name)
 
     # reading
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -87,14 +88,18 @@ def _display(verdicts: list[Verdict], *, quiet: bool) -> Iterator[Callable[[], N
 
 
 def _table(verdicts: list[Verdict]) -> Table:
-    table = Table(title="payments in, receipts out")
-    table.add_column("guarantee")
-    for name in ("in", "out", "lost", "duplicated", "wrong balances", "kills", "seconds"):
+    table = Table(
+        title="payments in, receipts out",
+        caption="kills: workers + broker",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("guarantee", no_wrap=True)
+    for name in ("in", "out", "lost", "duplicated", "wrong sums", "kills", "seconds"):
         table.add_column(name, justify="right")
     for verdict in verdicts:
         kills = str(verdict.worker_kills)
         if verdict.broker_kills:
-            kills += f" + {verdict.broker_kills} broker"
+            kills += f" + {verdict.broker_kills}"
         table.add_row(
             verdict.semantics,
             f"{verdict.sent:,}",

@@ -26,7 +26,7 @@ worker_options = (
                  help="Default: the app's own, else the broker embedded in the data directory."),
     click.option("--datadir", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
                  help="Default: the app's own."),
-    click.option("--loglevel", default="info", show_default=True,
+    click.option("--loglevel", "-l", default="info", show_default=True,
                  type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)),
 )  # fmt: skip
 

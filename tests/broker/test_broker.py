@@ -40,6 +40,12 @@ async def test_without_a_directory_it_leaves_nothing_behind() -> None:
     assert not directory.exists()
 
 
+async def test_the_directory_may_be_a_path(tmp_path: Path) -> None:
+    async with Broker(data_dir=tmp_path / "data") as broker:
+        assert broker.data_dir == str(tmp_path / "data")
+    assert (tmp_path / "data").is_dir()
+
+
 async def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
     async with Broker(str(tmp_path)):
         with pytest.raises(LockHeldError):

@@ -33,16 +33,22 @@ def new_client(address: str, seed: int = 0) -> Client:
 
 @dataclass
 class Output:
-    """What a read_committed reader saw: numbers, last count per key, and the times of arrival."""
+    """What a read_committed reader saw: numbers, counts per key, arrivals per partition."""
 
     numbers: Counter[int] = field(default_factory=Counter)
     counts: dict[str, list[int]] = field(default_factory=dict)
-    arrivals: list[float] = field(default_factory=list)
+    arrivals: dict[int, list[float]] = field(default_factory=dict)
 
     def longest_pause(self, since: float) -> float:
-        """Longest time without any output after ``since`` (loop time), in seconds."""
-        times = [since, *(at for at in self.arrivals if at >= since)]
-        return max(b - a for a, b in itertools.pairwise(times))
+        """Longest time after ``since`` (loop time) without output in any one partition, in seconds.
+
+        Per partition, because the workers that live on keep the output as a whole moving.
+        """
+        pauses = []
+        for arrivals in self.arrivals.values():
+            times = [since, *(at for at in arrivals if at >= since)]
+            pauses += [later - earlier for earlier, later in itertools.pairwise(times)]
+        return max(pauses)
 
 
 class Load:
@@ -106,7 +112,8 @@ class Load:
             while True:
                 for batch in await consumer.fetch(timeout_ms=100):
                     if batch.records.offsets:
-                        self.output.arrivals.append(loop.time())
+                        arrivals = self.output.arrivals.setdefault(batch.tp.partition, [])
+                        arrivals.append(loop.time())
                     for key, value in zip(batch.records.keys, batch.records.values, strict=True):
                         assert key is not None and value is not None
                         row = msgspec.json.decode(value)

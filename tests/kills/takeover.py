@@ -3,7 +3,8 @@
     python tests/kills/takeover.py [--runs 10] [--broker HOST:PORT]
 
 Three workers under a steady 1,000 records/s; one is killed, and restarted at once or never. Printed
-per run: the longest pause of a read_committed reader from the kill on, then minimum, median and
+per run: the longest pause in any one partition, as a read_committed reader sees it from the kill
+on, then minimum, median and
 maximum. Every run is judged: nothing lost, nothing twice.
 """
 

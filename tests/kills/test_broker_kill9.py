@@ -190,7 +190,7 @@ def test_nothing_acknowledged_is_lost_and_no_transaction_is_half_visible(tmp_pat
         load.start()
     try:
         for _ in range(KILLS):
-            time.sleep(rng.uniform(0.2, 1.2))
+            time.sleep(rng.uniform(0.3, 2.0))
             broker.kill()
             broker.start()
         time.sleep(1)

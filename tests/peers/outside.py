@@ -25,6 +25,18 @@ async def create(broker: str, *topics: str, partitions: int) -> None:
         await admin.close()
 
 
+async def until_topic_exists(broker: str, topic: str) -> None:
+    """Raises TimeoutError."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker)
+    await admin.start()
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while topic not in await admin.list_topics():
+                await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
+
+
 async def send(broker: str, topic: str, rows: Iterable[tuple[bytes | None, bytes]]) -> None:
     """Rows of key and value; acknowledged by all replicas when this returns."""
     producer = AIOKafkaProducer(bootstrap_servers=broker, enable_idempotence=True, linger_ms=5)

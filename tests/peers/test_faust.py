@@ -19,8 +19,9 @@ import pytest
 from aiokafka import TopicPartition
 
 from ..clients.broker_process import BrokerProcess
-from .faust_worker import FaustWorker
-from .outside import Records, committed, create, read, send
+from .faust_worker import PROGRAMS, FaustWorker
+from .onceward_worker import OncewardWorker
+from .outside import Records, committed, create, read, send, until_topic_exists
 
 faust = pytest.importorskip("faust", reason="Faust is missing: pip install '.[test,faust]'")
 
@@ -129,6 +130,50 @@ async def test_partitions_move_when_a_second_worker_joins_and_leaves(
         first.stop()
 
     assert numbers(copies) == set(range(3 * third))
+
+
+async def test_faust_records_are_value_types_of_an_onceward_app(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    await create(broker.address, "orders", "copies", partitions=2)
+    accounts = {f"a{number % 50}" for number in range(200)}
+
+    with FaustWorker("at_least_once", broker.address, tmp_path) as faust_worker:
+        faust_worker.wait_for("Worker ready")
+        await send(broker.address, "orders", orders(range(200)))
+        await read(broker.address, "copies", lambda found: len(found) >= 200)
+        faust_worker.stop()
+    with OncewardWorker(PROGRAMS / "totals_app.py", broker.address, tmp_path) as worker:
+        await until_topic_exists(broker.address, "account-totals")
+        totals = await read(broker.address, "account-totals", lambda found: len(found) >= 200)
+        worker.stop()
+
+    last = {(record.key or b"").decode(): json.loads(record.value or b"") for record in totals}
+    assert last.keys() == accounts
+    assert sorted(n for total in last.values() for n in total["orders"]) == list(range(200))
+    assert {total["last"]["__faust"]["ns"] for total in last.values()} == {"totals_app.Order"}
+
+
+async def test_faust_programs_run_here_when_only_the_import_is_changed(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    await create(broker.address, "lines", "words", "totals", partitions=FAUST_PARTITIONS)
+    words = Counter(word for line in LINES for word in line.split())
+    program = tmp_path / "word_count.py"
+    text = (PROGRAMS / "word_count.py").read_text()
+    program.write_text(text.replace("import faust\n", "import onceward.streams as faust\n"))
+
+    for count in (40, 80):
+        with OncewardWorker(program, broker.address, tmp_path) as worker:
+            await send(broker.address, "lines", [(None, line.encode()) for line in LINES * 40])
+            totals = await read(
+                broker.address, "totals", lambda found, n=count: len(found) >= n * words.total()
+            )
+            worker.stop()
+
+    assert counts_of(totals) == {
+        word: list(range(1, 80 * count + 1)) for word, count in words.items()
+    }
 
 
 def orders(wanted: range) -> list[tuple[bytes | None, bytes]]:
