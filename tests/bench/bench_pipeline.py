@@ -38,8 +38,8 @@ def command(contender: str, broker: str, work: Path) -> list[str]:
         return [*cli, "--broker", broker, "--datadir", str(work)]
     if contender == "confluent":
         return [sys.executable, str(HERE / "confluent_loop.py")]
-    worker = [sys.executable, str(HERE / "faust_app.py"), "worker", "-l", "info"]
-    return [*worker, "--without-web", "--datadir", str(work)]
+    faust = [sys.executable, str(HERE / "faust_app.py"), "--datadir", str(work)]
+    return [*faust, "worker", "-l", "info", "--without-web"]
 
 
 def cpu_seconds(pid: int) -> float:
