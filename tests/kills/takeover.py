@@ -4,8 +4,7 @@
 
 Three workers under a steady 1,000 records/s; one is killed, and restarted at once or never. Printed
 per run: the longest pause in any one partition, as a read_committed reader sees it from the kill
-on, then minimum, median and
-maximum. Every run is judged: nothing lost, nothing twice.
+on, then minimum, median and maximum. Every run is judged: nothing lost, nothing twice.
 """
 
 from __future__ import annotations
