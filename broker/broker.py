@@ -108,8 +108,8 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` for any Kafka client."""
-        return format_address(self._advertised or self._listener.address)
+        """``host:port`` where it listens; clients go on to ``advertised.listeners``, if set."""
+        return format_address(self._listener.address)
 
     @property
     def connections(self) -> int:

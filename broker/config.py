@@ -1,17 +1,22 @@
 """Broker configuration under Kafka's own names.
 
 ``BROKER_CONFIGS`` is the whole vocabulary: type, default and what it is for. A key Kafka knows and
-we have no use for is accepted and kept (so that a server.properties of a real cluster starts); a
-key nobody knows is refused.
+we have no use for is accepted with a warning (so that a server.properties of a real cluster
+starts); a key nobody knows is refused. Refused as well is what would be less safe without us saying
+so at the start: listeners with TLS or SASL, and an authorizer.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .errors import ErrorCode, KafkaError
+from .unused_configs import is_unused
+
+logger = logging.getLogger(__name__)
 
 
 class ConfigType(enum.IntEnum):
@@ -113,6 +118,7 @@ _SERVER_KEYS = (
     _key("broker.id", _INT, "1", "Id of this broker (old name).", minimum=-1),
     _key("listeners", _STRING, None, "Address the broker listens on."),
     _key("advertised.listeners", _STRING, None, "Address given to clients; default: as connected."),
+    _key("authorizer.class.name", _STRING, "", "Always empty: there is no access control."),
     _key("log.dirs", _STRING, None, "Data directory."),
     _key("auto.create.topics.enable", _BOOLEAN, "true", "Create topics when first asked for."),
     _key("delete.topic.enable", _BOOLEAN, "true", "Allow topics to be deleted."),
@@ -201,6 +207,8 @@ _SERVER_KEYS = (
     ),
 )
 
+_PROTOCOL_MAP = "listener.security.protocol.map"
+
 _IGNORED_KEYS = tuple(
     _key(name, _STRING, default, "Accepted and not used.")
     for name, default in (
@@ -208,7 +216,7 @@ _IGNORED_KEYS = tuple(
         ("controller.quorum.voters", ""),
         ("controller.listener.names", None),
         ("inter.broker.listener.name", None),
-        ("listener.security.protocol.map", None),
+        (_PROTOCOL_MAP, None),
         ("num.network.threads", "3"),
         ("num.io.threads", "8"),
         ("num.recovery.threads.per.data.dir", "2"),
@@ -395,18 +403,53 @@ class BrokerConfig:
     def __init__(self, given: Mapping[str, str | int | float | bool] | None = None) -> None:
         """Raises KafkaError(INVALID_CONFIG) naming the first key or value that makes no sense."""
         self._given: dict[str, str] = {}
+        unused = []
         for name, value in (given or {}).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             key = BROKER_CONFIGS.get(name)
-            if key is None:
+            if key is not None:
+                key.check(text)
+                self._given[name] = text.strip()
+            elif is_unused(name):
+                unused.append(name)
+            else:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker configuration {name}")
-            key.check(text)
-            self._given[name] = text.strip()
+        if unused:
+            logger.warning("settings of Kafka that have no effect here: %s", ", ".join(unused))
+        self._refuse_security()
         self._apply_coarse("log.retention.ms", ("log.retention.minutes", 60_000))
         self._apply_coarse("log.retention.ms", ("log.retention.hours", 3_600_000))
         self._apply_coarse("log.roll.ms", ("log.roll.hours", 3_600_000))
         if "broker.id" in self._given:
             self._given.setdefault("node.id", self._given["broker.id"])
+
+    def _refuse_security(self) -> None:
+        """Nobody who asks for protection may get a broker without it."""
+        if self.text("authorizer.class.name"):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "authorizer.class.name is set, and this broker has no access control",
+            )
+        controllers = {name.upper() for name, _ in self._pairs("controller.listener.names")}
+        protocols = {name.upper(): protocol for name, protocol in self._pairs(_PROTOCOL_MAP)}
+        for setting in ("listeners", "advertised.listeners"):
+            for name, address in self._pairs(setting):
+                if not address.startswith("//") or name.upper() in controllers:
+                    continue  # host:port without a name, or a listener that is never opened
+                protocol = protocols.get(name.upper(), name).upper()
+                if protocol != "PLAINTEXT":
+                    raise KafkaError(
+                        ErrorCode.INVALID_CONFIG,
+                        f"{setting} has {name}:{address}, which needs {protocol}: this broker "
+                        f"speaks PLAINTEXT only (see {_PROTOCOL_MAP})",
+                    )
+
+    def _pairs(self, name: str) -> Iterator[tuple[str, str]]:
+        """The items of a list, each split at its first colon."""
+        for item in self.string(name).split(","):
+            if item.strip():
+                first, _, rest = item.strip().partition(":")
+                yield first.strip(), rest.strip()
 
     def _apply_coarse(self, fine: str, coarse: tuple[str, int]) -> None:
         """A finer unit wins over a coarser one, as in ``KafkaConfig``."""

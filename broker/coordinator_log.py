@@ -9,6 +9,7 @@ from .coordinator.result import Record
 from .errors import ErrorCode, KafkaError
 from .log.log_manager import LogManager
 from .log.partition_log import PartitionLog
+from .log.producer_state import VerificationGuard
 from .log.results import Origin
 from .metadata import ClusterMetadata
 from .records.batch import iter_headers
@@ -64,8 +65,10 @@ class CoordinatorLog:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         transactional: bool = False,
+        guard: object | None = None,
     ) -> tuple[int, int]:
-        """Append one batch; see ``LogWriter``."""
+        """Append one batch; see ``LogWriter``. ``guard`` is one of that partition's log."""
+        assert guard is None or isinstance(guard, VerificationGuard)
         now_ms = self._clock()
         batch = encode(
             [key for key, _ in records],
@@ -75,7 +78,9 @@ class CoordinatorLog:
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        appended = self._log(partition).append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        appended = self._log(partition).append(
+            batch, now_ms=now_ms, origin=Origin.COORDINATOR, guard=guard
+        )
         return appended.base_offset, appended.last_offset
 
     def append_marker(

@@ -38,7 +38,10 @@ class Topic:
 
 
 class ClusterMetadata:
-    """The cluster of one node. Every mutator is one durable write; reading is free."""
+    """The cluster of one node. Every mutator is one durable write; reading is free.
+
+    ``revision`` counts the writes, over all lives of the broker.
+    """
 
     def __init__(self, fs: FileSystem, path: str, rng: Random, *, node_id: int) -> None:
         """Load the document, or begin a new cluster; either way start a new leader epoch.
@@ -52,6 +55,7 @@ class ClusterMetadata:
         self.is_new = True
         self.cluster_id = ""
         self.leader_epoch = -1
+        self.revision = 0
         self._producer_id_limit = 0
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -131,6 +135,7 @@ class ClusterMetadata:
         self.is_new = False
         self.cluster_id = document["cluster_id"]
         self.leader_epoch = document["leader_epoch"]
+        self.revision = document.get("revision", 0)  # documents of the first version lack it
         self._producer_id_limit = document["producer_id_limit"]
         for name, entry in document["topics"].items():
             topic = Topic(name, bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
@@ -138,10 +143,12 @@ class ClusterMetadata:
             self._by_id[topic.id] = topic
 
     def _save(self) -> None:
+        self.revision += 1
         document = {
             "version": FORMAT_VERSION,
             "cluster_id": self.cluster_id,
             "leader_epoch": self.leader_epoch,
+            "revision": self.revision,
             "producer_id_limit": self._producer_id_limit,
             "topics": {
                 topic.name: {

@@ -40,8 +40,13 @@ class LogWriter(Protocol):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         transactional: bool = False,
+        guard: object | None = None,
     ) -> tuple[int, int]:
-        """Append one batch; returns (base offset, last offset). Raises ``KafkaError``."""
+        """Append one batch; returns (base offset, last offset). Raises ``KafkaError``.
+
+        The first batch of a transaction needs the ``guard`` that the log gave out before the
+        transaction was verified: INVALID_TXN_STATE without it, or when a marker came in between.
+        """
         ...
 
     def append_marker(

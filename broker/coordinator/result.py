@@ -77,6 +77,7 @@ class Result(Generic[R]):
     effects: ``Timer`` and ``Cancel`` happen at once after replay, all others after commit, in order
         and before the response.
     transactional: append the records as a transactional batch of this producer.
+    guard: what the log gave for verifying that transaction, for its first batch in the partition.
     refused: asked for another decision when the log refuses the records (nothing was replayed).
         Without it the error goes to the caller.
     """
@@ -86,4 +87,5 @@ class Result(Generic[R]):
     parked: bool = False
     effects: list[Effect] = field(default_factory=list)
     transactional: ProducerIdAndEpoch | None = None
+    guard: object | None = None
     refused: Callable[[KafkaError], Result[R]] | None = None

@@ -372,6 +372,7 @@ class CoordinatorRuntime(Generic[S]):
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 transactional=result.transactional is not None,
+                guard=result.guard,
             )
         except KafkaError as error:
             if result.refused is None:

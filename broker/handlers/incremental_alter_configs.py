@@ -1,11 +1,14 @@
 """IncrementalAlterConfigs (44), versions 0-1.
 
 Behaviour
-- topics only: set, delete (back to the default), and for lists append and subtract
+- topics: set, delete (back to the default), and for lists append and subtract
 - all changes of a resource or none; durable before it is answered
+- this broker (4; an empty name is the cluster-wide default): nothing can be set while it runs, so
+  to delete a setting, whatever its name, is done already (``kafka-reassign-partitions --verify``
+  does that to throttles); anything else is 42
 - errors per resource: 3 unknown topic, 40 setting or value, 42 named twice
 
-Left out: settings of the broker (none changes while it runs), loggers, client metrics, groups.
+Left out: loggers, client metrics, groups.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from ..config import TOPIC_CONFIGS, ConfigType
 from ..errors import ErrorCode, KafkaError
 from ..protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from .context import RequestContext
-from .describe_configs import TOPIC
+from .describe_configs import BROKER, TOPIC
 
 MIN_VERSION, MAX_VERSION = 0, 1
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -39,6 +42,8 @@ async def handle(
         try:
             if mentions[asked.resource_type, asked.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is named twice.")
+            if _resets_broker(context, asked):
+                continue
             configs = _changed(context, asked)
             context.services.topics.check_configs(configs)
         except KafkaError as error:
@@ -59,6 +64,15 @@ def topic_configs(context: RequestContext, resource_type: int, name: str) -> dic
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This topic does not exist.")
     return dict(topic.configs)
+
+
+def _resets_broker(context: RequestContext, asked: _Asked) -> bool:
+    """Whether the change only takes back what was set on this broker since its start: nothing."""
+    return (
+        asked.resource_type == BROKER
+        and asked.resource_name in ("", str(context.services.metadata.node_id))
+        and all(change.config_operation == DELETE for change in asked.configs)
+    )
 
 
 def _changed(context: RequestContext, asked: _Asked) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 Behaviour
 - the offsets are pending until the transaction ends; answered when they are committed to the log
+- a transaction that ends between that check and the append refuses the offsets (48): nothing may
+  hang behind its marker (Kafka's verification guard)
 - 3: generation, member and instance are checked (KIP-447)
 - below 5 the group's offsets partition must have been added (AddOffsetsToTxn); 5 adds it (KIP-890)
 - 4: TRANSACTION_ABORTABLE; older versions get INVALID_TXN_STATE
@@ -13,9 +15,10 @@ Left out: topic ids (6).
 from __future__ import annotations
 
 from ..errors import ErrorCode, KafkaError
+from ..log.producer_state import VerificationGuard
 from ..protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..server.deferred import Deferred
-from ..types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from ..types import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, TopicPartition
 from .context import RequestContext
 
 MIN_VERSION, MAX_VERSION = 0, 5
@@ -36,22 +39,26 @@ async def handle(
     if not request.topics:
         return _response(asked, errors)
     # In the first stage: an EndTxn that follows on this connection must find the partition added.
-    verdict = await _verify(context, request)
+    offsets = TopicPartition(
+        CONSUMER_OFFSETS_TOPIC, context.services.groups.partition_for(request.group_id)
+    )
+    log = context.services.logs.get(offsets)
+    guard = None
+    verdict = ErrorCode.NONE
+    if log is not None:
+        guard = log.verification_guard(request.producer_id, request.producer_epoch, NO_SEQUENCE)
+    if log is None or guard is not None:
+        verdict = await _verify(context, request, offsets)
     if verdict is not ErrorCode.NONE:
         errors.update(dict.fromkeys(_partitions(request.topics), verdict))
         return _response(asked, errors)
-    return Deferred(_commit(context, request, asked, errors))
+    return Deferred(_commit(context, request, guard, asked, errors))
 
 
-async def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    services = context.services
-    offsets = TopicPartition(
-        CONSUMER_OFFSETS_TOPIC, services.groups.partition_for(request.group_id)
-    )
-    log = services.logs.get(offsets)
-    if log is not None and log.has_open_transaction(request.producer_id, request.producer_epoch):
-        return ErrorCode.NONE
-    verdicts = await services.transactions.verify_or_add(
+async def _verify(
+    context: RequestContext, request: TxnOffsetCommitRequest, offsets: TopicPartition
+) -> ErrorCode:
+    verdicts = await context.services.transactions.verify_or_add(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -69,11 +76,15 @@ async def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> E
 
 
 async def _commit(
-    context: RequestContext, request: TxnOffsetCommitRequest, asked: list[_Topic], errors: _Errors
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    guard: VerificationGuard | None,
+    asked: list[_Topic],
+    errors: _Errors,
 ) -> TxnOffsetCommitResponse:
     try:
         response = await context.services.groups.txn_commit_offsets(
-            request, api_version=context.version
+            request, api_version=context.version, guard=guard
         )
     except KafkaError as error:
         errors.update(dict.fromkeys(_partitions(request.topics), error.code))

@@ -135,7 +135,7 @@ class PartitionLog:
 
         A duplicate of one of the producer's last five batches is not appended: the result has
         ``duplicate`` set and the original offsets. ``guard`` (of ``verification_guard``) is needed
-        for the first batch of a client's transaction; a coordinator's is checked when given.
+        for the first batch of a transaction, also from a coordinator.
         """
         self._check_open()
         header = validate_batch(batch, self.config, now_ms, origin)

@@ -229,11 +229,11 @@ class ProducerStates:
         return None
 
     def check_coordinator_batch(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
-        """Our own coordinator: epochs fence, a guard counts when one is given."""
+        """Our own coordinator: no sequences, but epochs fence and transactions are verified."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             entry.check_epoch(header.producer_epoch)
-        if guard is not None and header.is_transactional:
+        if header.is_transactional:
             self._check_verified(header, guard)
         if entry is not None:
             entry.check_transactional(header.is_transactional)

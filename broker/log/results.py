@@ -22,7 +22,7 @@ class Origin(enum.Enum):
     CLIENT = "client"
     """A Produce request: every check applies."""
     COORDINATOR = "coordinator"
-    """Our group or transaction coordinator: no sequences, no verification; epochs still fence."""
+    """Our group or transaction coordinator: every check but those of sequences."""
 
 
 class Isolation(enum.IntEnum):

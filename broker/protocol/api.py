@@ -42,18 +42,27 @@ class ApiKey(enum.IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -114,18 +123,38 @@ APIS: Mapping[int, Api] = MappingProxyType(
             _api(ApiKey.END_TXN, m.EndTxnRequest, m.EndTxnResponse),
             _api(ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest, m.WriteTxnMarkersResponse),
             _api(ApiKey.TXN_OFFSET_COMMIT, m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse),
+            _api(ApiKey.DESCRIBE_ACLS, m.DescribeAclsRequest, m.DescribeAclsResponse),
+            _api(ApiKey.CREATE_ACLS, m.CreateAclsRequest, m.CreateAclsResponse),
+            _api(ApiKey.DELETE_ACLS, m.DeleteAclsRequest, m.DeleteAclsResponse),
             _api(ApiKey.DESCRIBE_CONFIGS, m.DescribeConfigsRequest, m.DescribeConfigsResponse),
             _api(ApiKey.ALTER_CONFIGS, m.AlterConfigsRequest, m.AlterConfigsResponse),
+            _api(
+                ApiKey.ALTER_REPLICA_LOG_DIRS,
+                m.AlterReplicaLogDirsRequest,
+                m.AlterReplicaLogDirsResponse,
+            ),
             _api(ApiKey.DESCRIBE_LOG_DIRS, m.DescribeLogDirsRequest, m.DescribeLogDirsResponse),
             _api(ApiKey.SASL_AUTHENTICATE, m.SaslAuthenticateRequest, m.SaslAuthenticateResponse),
             _api(ApiKey.CREATE_PARTITIONS, m.CreatePartitionsRequest, m.CreatePartitionsResponse),
             _api(ApiKey.DELETE_GROUPS, m.DeleteGroupsRequest, m.DeleteGroupsResponse),
+            _api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse),
             _api(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS,
                 m.IncrementalAlterConfigsRequest,
                 m.IncrementalAlterConfigsResponse,
             ),
+            _api(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                m.AlterPartitionReassignmentsRequest,
+                m.AlterPartitionReassignmentsResponse,
+            ),
+            _api(
+                ApiKey.LIST_PARTITION_REASSIGNMENTS,
+                m.ListPartitionReassignmentsRequest,
+                m.ListPartitionReassignmentsResponse,
+            ),
             _api(ApiKey.OFFSET_DELETE, m.OffsetDeleteRequest, m.OffsetDeleteResponse),
+            _api(ApiKey.DESCRIBE_QUORUM, m.DescribeQuorumRequest, m.DescribeQuorumResponse),
             _api(ApiKey.DESCRIBE_CLUSTER, m.DescribeClusterRequest, m.DescribeClusterResponse),
             _api(
                 ApiKey.DESCRIBE_PRODUCERS, m.DescribeProducersRequest, m.DescribeProducersResponse
@@ -136,6 +165,11 @@ APIS: Mapping[int, Api] = MappingProxyType(
                 m.DescribeTransactionsResponse,
             ),
             _api(ApiKey.LIST_TRANSACTIONS, m.ListTransactionsRequest, m.ListTransactionsResponse),
+            _api(
+                ApiKey.LIST_CONFIG_RESOURCES,
+                m.ListConfigResourcesRequest,
+                m.ListConfigResourcesResponse,
+            ),
             _api(
                 ApiKey.DESCRIBE_TOPIC_PARTITIONS,
                 m.DescribeTopicPartitionsRequest,

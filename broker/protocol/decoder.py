@@ -15,7 +15,7 @@ from ..errors import ProtocolError
 from .fields import FIXED_SIZES, LENGTH_CODES, Field, Kind, schema_of, struct_type
 from .primitives import is_null, skip_tags, too_short, uvarint_tail
 
-CODE_SIZES = {"b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "?": 1, "16s": 16}
+CODE_SIZES = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "q": 8, "?": 1, "16s": 16}
 
 
 class DecoderSource:

@@ -70,6 +70,7 @@ class Kind(enum.Enum):
 
     INT8 = "b"
     INT16 = "h"
+    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
     BOOLEAN = "?"
@@ -83,6 +84,7 @@ class Kind(enum.Enum):
 FIXED_SIZES = {
     Kind.INT8: 1,
     Kind.INT16: 2,
+    Kind.UINT16: 2,
     Kind.INT32: 4,
     Kind.INT64: 8,
     Kind.BOOLEAN: 1,
@@ -165,6 +167,10 @@ def int16(
     return _field(Kind.INT16, versions, default, tag=tag, ignorable=ignorable)
 
 
+def uint16(versions: str) -> Any:
+    return _field(Kind.UINT16, versions, 0)
+
+
 def int32(
     versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
 ) -> Any:
@@ -239,6 +245,7 @@ def _array(kind: Kind) -> Callable[..., Any]:
     return specifier
 
 
+int8s = _array(Kind.INT8)
 int32s = _array(Kind.INT32)
 int64s = _array(Kind.INT64)
 strings = _array(Kind.STRING)

@@ -23,6 +23,7 @@ from .fields import (
     boolean,
     bytes_,
     int8,
+    int8s,
     int16,
     int32,
     int32s,
@@ -36,6 +37,7 @@ from .fields import (
     strings,
     struct,
     structs,
+    uint16,
     uuid,
     uuids,
 )
@@ -52,6 +54,7 @@ __all__ = [
     "decode_struct",
     "encode_struct",
     "int8",
+    "int8s",
     "int16",
     "int32",
     "int32s",
@@ -65,6 +68,7 @@ __all__ = [
     "strings",
     "struct",
     "structs",
+    "uint16",
     "uuid",
     "uuids",
 ]

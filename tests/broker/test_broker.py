@@ -202,7 +202,10 @@ async def test_a_bug_in_a_lookup_ends_one_connection(
 async def test_clients_are_given_the_advertised_address(tmp_path: Path) -> None:
     config = {"advertised.listeners": "PLAINTEXT://kafka.example:19092"}
     async with Broker(str(tmp_path), config=config) as broker:
-        assert broker.bootstrap == "kafka.example:19092"
+        assert broker.bootstrap.startswith("127.0.0.1:")  # where it can be reached from here
+        async with await connect(broker) as wire:
+            (node,) = (await wire.call(MetadataRequest(topics=[]), 9)).brokers
+        assert (node.host, node.port) == ("kafka.example", 19092)
 
 
 class RecordingFileSystem(OsFileSystem):

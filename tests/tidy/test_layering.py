@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
         "broker.topics",
         "broker.config",
     },
-    "broker.config": {*LEAVES, "broker.log", "broker.coordinator"},
+    "broker.config": {*LEAVES, "broker.log", "broker.coordinator", "broker.unused_configs"},
+    "broker.unused_configs": set(),
     "broker.metadata": {*LEAVES, "broker.storage", "broker.log", "broker.config"},
     "broker.client": {*LEAVES, "broker.protocol", "broker.records"},
     # what exists on this node: metadata and logs changed together

@@ -35,7 +35,7 @@ from ...protocol.messages import (
 )
 from ...types import CONSUMER_OFFSETS_TOPIC, Clock, TopicPartition
 from ..log_writer import LogWriter
-from ..result import ProducerIdAndEpoch
+from ..result import ProducerIdAndEpoch, Result, Token
 from ..runtime import CoordinatorRuntime, PartitionState
 from .classic_group import GroupState
 from .config import GroupConfig
@@ -156,7 +156,7 @@ class GroupCoordinator:
             return HeartbeatResponse(error_code=error.code)
 
     async def leave_group(
-        self, request: LeaveGroupRequest, *, api_version: int = 5
+        self, request: LeaveGroupRequest, *, api_version: int
     ) -> LeaveGroupResponse:
         """Up to v2 one member with a top-level error, from v3 on a list with an error each."""
         is_batch = api_version >= _MEMBER_LIST_SINCE_LEAVE
@@ -200,7 +200,7 @@ class GroupCoordinator:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def commit_offsets(
-        self, request: OffsetCommitRequest, *, api_version: int = 8
+        self, request: OffsetCommitRequest, *, api_version: int
     ) -> OffsetCommitResponse:
         """Errors are per partition, also those that concern the whole commit."""
         commits = _commits(request)
@@ -241,19 +241,20 @@ class GroupCoordinator:
         )
 
     async def txn_commit_offsets(
-        self, request: TxnOffsetCommitRequest, *, api_version: int = 5
+        self, request: TxnOffsetCommitRequest, *, api_version: int, guard: object | None
     ) -> TxnOffsetCommitResponse:
         """Offsets become visible when the transaction commits. Errors are per partition.
 
-        That the group is part of the transaction is checked before, by the transaction coordinator.
+        That the group is part of the transaction is checked before, by the transaction coordinator;
+        ``guard`` is from the log of the group's partition, of before that check (None: a
+        transaction was open there). INVALID_TXN_STATE when the transaction ended meanwhile.
         Clients before v2 know COORDINATOR_NOT_AVAILABLE but not that a coordinator can be loading.
         """
         commits = _commits(request)
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        errors = await self._commit(
-            request.group_id,
-            commits,
-            lambda shard, now_ms, _token: shard.commit_offsets(
+
+        def decide(shard: GroupShard, now_ms: int, _token: Token) -> Result[PartitionErrors]:
+            result = shard.commit_offsets(
                 request.group_id,
                 commits,
                 member_id=request.member_id,
@@ -261,8 +262,11 @@ class GroupCoordinator:
                 generation=request.generation_id,
                 now_ms=now_ms,
                 producer=producer,
-            ),
-        )
+            )
+            result.guard = guard
+            return result
+
+        errors = await self._commit(request.group_id, commits, decide)
         if api_version < _LOADING_SINCE_TXN_COMMIT:
             errors = {
                 partition: (

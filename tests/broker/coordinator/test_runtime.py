@@ -50,6 +50,7 @@ class MemoryLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        guard: object | None = None,
     ) -> tuple[int, int]:
         self._refuse()
         assert transactional == (producer_id >= 0)

@@ -135,6 +135,19 @@ async def test_impossible_changes_change_nothing(
     assert await setting(wire, "segment.ms") == ("604800000", 5)
 
 
+async def test_a_broker_has_nothing_to_take_back(wire: Wire) -> None:
+    changes = [
+        ("leader.replication.throttled.rate", DELETE, None),
+        ("num.partitions", DELETE, None),
+    ]
+    for name in ("1", ""):
+        outcome = await alter(wire, *changes, kind=BROKER, name=name)
+        assert (outcome.error_code, outcome.error_message) == (0, None)
+    assert (await alter(wire, *changes, kind=BROKER, name="9")).error_code == 42
+    more = ("num.partitions", SET, "2")
+    assert (await alter(wire, changes[0], more, kind=BROKER, name="1")).error_code == 42
+
+
 async def test_a_validated_change_is_not_made(wire: Wire) -> None:
     await create(wire)
     outcome = await alter(wire, ("segment.ms", SET, "1000"), validate_only=True)

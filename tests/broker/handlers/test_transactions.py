@@ -208,6 +208,54 @@ async def test_offsets_move_with_their_transaction(transaction: Transaction) -> 
     assert await transaction.commit_offset(7, group_id="") == 24
 
 
+async def open_offsets(wire: Wire) -> Transaction:
+    """A version 1 transaction, where an abort keeps the epoch, that may commit offsets of g."""
+    await create(wire)
+    transaction = Transaction(wire, 1)
+    await transaction.init()
+    request = AddOffsetsToTxnRequest(group_id="g", **transaction.identity)
+    assert (await wire.call(request, 3)).error_code == 0
+    return transaction
+
+
+async def test_an_abort_overtakes_offsets_that_were_verified_before_it(
+    wire: Wire, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction = await open_offsets(wire)
+    verify_or_add = broker.transactions.verify_or_add
+
+    async def then_abort(*arguments: Any, **options: Any) -> Any:
+        verdicts = await verify_or_add(*arguments, **options)
+        async with await connect(broker) as other:
+            request = EndTxnRequest(committed=False, **transaction.identity)
+            assert (await other.call(request, 4)).error_code == 0
+            await settled(other)
+        return verdicts
+
+    monkeypatch.setattr(broker.transactions, "verify_or_add", then_abort)
+    assert await transaction.commit_offset(5) == 48
+    assert await group_offset(wire, stable=True) == (0, -1)  # nothing hangs in front of readers
+
+
+async def test_an_abort_overtakes_offsets_of_a_transaction_that_was_open_here(
+    wire: Wire, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction = await open_offsets(wire)
+    assert await transaction.commit_offset(5) == 0
+    commit = broker.groups.txn_commit_offsets
+
+    async def abort_first(*arguments: Any, **options: Any) -> Any:
+        async with await connect(broker) as other:
+            request = EndTxnRequest(committed=False, **transaction.identity)
+            assert (await other.call(request, 4)).error_code == 0
+            await settled(other)
+        return await commit(*arguments, **options)
+
+    monkeypatch.setattr(broker.groups, "txn_commit_offsets", abort_first)
+    assert await transaction.commit_offset(6) == 48
+    assert await group_offset(wire, stable=True) == (0, -1)
+
+
 async def test_version_1_must_add_a_partition_before_it_writes(wire: Wire) -> None:
     await create(wire)
     transaction = Transaction(wire, 1)

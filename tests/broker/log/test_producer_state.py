@@ -277,9 +277,15 @@ def test_a_marker_without_data_fences_and_ends_nothing(log):
     append(log, b"a", pid=1, epoch=2, sequence=0)
 
 
-def test_a_coordinator_needs_neither_sequence_nor_guard_but_its_epoch(log):
+def test_a_coordinator_needs_no_sequence_but_its_epoch_and_a_guard(log):
     data = batch(b"a", pid=1, epoch=3, sequence=-1, transactional=True)
-    log.append(data, now_ms=NOW, origin=Origin.COORDINATOR)
+    refused(
+        ErrorCode.INVALID_TXN_STATE,
+        log.append, data, now_ms=NOW, origin=Origin.COORDINATOR,
+    )  # fmt: skip
+    guard = log.verification_guard(1, 3, -1)
+    log.append(data, now_ms=NOW, origin=Origin.COORDINATOR, guard=guard)
+    assert log.verification_guard(1, 3, -1) is None
     log.append(data, now_ms=NOW, origin=Origin.COORDINATOR)
     assert log.log_end_offset == 2
     stale = batch(b"a", pid=1, epoch=2, sequence=-1, transactional=True)

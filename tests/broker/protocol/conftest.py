@@ -56,6 +56,8 @@ class Generator:
             return rng.randbytes(16)
         if field.kind in (Kind.BYTES, Kind.RECORDS):
             return rng.randbytes(rng.choice([0, 1, 126, 127, 2000] if self._big else [0, 3]))
+        if field.kind is Kind.UINT16:
+            return rng.choice([0, 1, 2**15, 2**16 - 1])
         limit = 2 ** (BITS[field.kind] - 1)
         return rng.choice([-limit, -1, 0, 1, limit - 1, rng.randrange(-limit, limit)])
 

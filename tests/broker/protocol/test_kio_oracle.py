@@ -44,6 +44,8 @@ def draw(rng: random.Random, kind: str, nullable: bool) -> tuple[Any, Any]:
         limit = 2 ** (BITS[kind] - 1)
         value: Any = rng.choice([-limit, -1, 0, limit - 1, rng.randrange(limit)])
         return value, value
+    if kind == "uint16":
+        return (value := rng.choice([0, 1, 2**15, 2**16 - 1])), value
     if kind == "bool":
         return (value := rng.random() < 0.5), value
     if kind == "string":

@@ -215,6 +215,7 @@ def test_the_connection_grace_travels_as_tag_10000_from_version_6_on() -> None:
 PYTHON_TYPES = {
     Kind.INT8: "int",
     Kind.INT16: "int",
+    Kind.UINT16: "int",
     Kind.INT32: "int",
     Kind.INT64: "int",
     Kind.BOOLEAN: "bool",

@@ -47,6 +47,7 @@ class CommittedLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        guard: object | None = None,
     ) -> tuple[int, int]:
         base = self.end[partition]
         batch = LoadedBatch(base, producer_id, producer_epoch, None, list(records))
@@ -192,12 +193,14 @@ async def test_a_member_joins_syncs_beats_commits_and_leaves(
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
     assert (await coordinator.heartbeat(beat, connection_id=1)).error_code == 0
     commit = commit_request(member_id=member, generation_id_or_member_epoch=1)
-    assert partition_error(await coordinator.commit_offsets(commit)) is ErrorCode.NONE
+    assert (
+        partition_error(await coordinator.commit_offsets(commit, api_version=8)) is ErrorCode.NONE
+    )
     assert await fetched(coordinator) == (5, 0)
     leave = LeaveGroupRequest(
         group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member)]
     )
-    left = await coordinator.leave_group(leave)
+    left = await coordinator.leave_group(leave, api_version=5)
     assert [each.error_code for each in left.members] == [0]
     assert (await coordinator.heartbeat(beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -226,9 +229,12 @@ async def test_an_empty_group_id_is_refused_except_for_commits(
     assert (await join(coordinator, group_id="")).error_code == code
     assert (await coordinator.sync_group(SyncGroupRequest())).error_code == code
     assert (await coordinator.heartbeat(HeartbeatRequest())).error_code == code
-    assert (await coordinator.leave_group(LeaveGroupRequest())).error_code == code
+    left = await coordinator.leave_group(LeaveGroupRequest(), api_version=5)
+    assert left.error_code == code
     commit = commit_request(group_id="")
-    assert partition_error(await coordinator.commit_offsets(commit)) is ErrorCode.NONE
+    assert (
+        partition_error(await coordinator.commit_offsets(commit, api_version=8)) is ErrorCode.NONE
+    )
 
 
 async def test_leaving_before_version_3_has_a_top_level_error(
@@ -254,7 +260,12 @@ async def test_a_refused_commit_is_an_error_of_every_partition(
 async def test_transactional_offsets_become_visible_with_the_marker(
     coordinator: GroupCoordinator,
 ) -> None:
-    assert partition_error(await coordinator.txn_commit_offsets(txn_request())) is ErrorCode.NONE
+    assert (
+        partition_error(
+            await coordinator.txn_commit_offsets(txn_request(), api_version=5, guard=None)
+        )
+        is ErrorCode.NONE
+    )
     assert await fetched(coordinator, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     await coordinator.complete_transaction(
         coordinator.partition_for("g"),
@@ -271,7 +282,7 @@ async def test_a_restarted_coordinator_goes_on_from_the_log(
     coordinator: GroupCoordinator, log: CommittedLog
 ) -> None:
     member = await stable_member(coordinator)
-    await coordinator.txn_commit_offsets(txn_request())
+    await coordinator.txn_commit_offsets(txn_request(), api_version=5, guard=None)
     await coordinator.stop()
     restarted = new_coordinator(log)
     await restarted.start()
@@ -285,10 +296,19 @@ async def test_a_loading_coordinator_says_so_in_every_answer(log: CommittedLog) 
     coordinator = new_coordinator(log)
     assert (await join(coordinator)).error_code == LOADING
     assert (await coordinator.sync_group(SyncGroupRequest(group_id="g"))).error_code == LOADING
-    assert (await coordinator.leave_group(LeaveGroupRequest(group_id="g"))).error_code == LOADING
-    assert partition_error(await coordinator.commit_offsets(commit_request())) is LOADING
-    assert partition_error(await coordinator.txn_commit_offsets(txn_request())) is LOADING
-    old = await coordinator.txn_commit_offsets(txn_request(), api_version=1)
+    left = await coordinator.leave_group(LeaveGroupRequest(group_id="g"), api_version=5)
+    assert left.error_code == LOADING
+    assert (
+        partition_error(await coordinator.commit_offsets(commit_request(), api_version=8))
+        is LOADING
+    )
+    assert (
+        partition_error(
+            await coordinator.txn_commit_offsets(txn_request(), api_version=5, guard=None)
+        )
+        is LOADING
+    )
+    old = await coordinator.txn_commit_offsets(txn_request(), api_version=1, guard=None)
     assert partition_error(old) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     delete = OffsetDeleteRequest(group_id="g")
     assert (await coordinator.delete_offsets(delete)).error_code == LOADING
@@ -370,7 +390,7 @@ async def test_an_unknown_group_is_dead_and_from_version_6_on_not_found(
 
 async def test_groups_are_listed_by_state_and_type(coordinator: GroupCoordinator) -> None:
     await stable_member(coordinator)
-    await coordinator.commit_offsets(commit_request(group_id="simple"))
+    await coordinator.commit_offsets(commit_request(group_id="simple"), api_version=8)
 
     async def listed(states: list[str], types: list[str]) -> dict[str, tuple[str, str, str]]:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
@@ -390,7 +410,7 @@ async def test_groups_and_offsets_are_deleted_with_an_error_each(
     coordinator: GroupCoordinator,
 ) -> None:
     await stable_member(coordinator)
-    await coordinator.commit_offsets(commit_request(group_id="simple"))
+    await coordinator.commit_offsets(commit_request(group_id="simple"), api_version=8)
     names = ["simple", "g", "nope", ""]
     answer = await coordinator.delete_groups(DeleteGroupsRequest(groups_names=names))
     assert [(each.group_id, each.error_code) for each in answer.results] == [
@@ -402,7 +422,7 @@ async def test_groups_and_offsets_are_deleted_with_an_error_each(
 
 
 async def test_offsets_are_deleted_per_partition(coordinator: GroupCoordinator) -> None:
-    await coordinator.commit_offsets(commit_request())
+    await coordinator.commit_offsets(commit_request(), api_version=8)
     request = OffsetDeleteRequest(
         group_id="g",
         topics=[
@@ -421,6 +441,6 @@ async def test_offsets_are_deleted_per_partition(coordinator: GroupCoordinator) 
 async def test_deleted_topics_lose_their_offsets_in_every_group(
     coordinator: GroupCoordinator,
 ) -> None:
-    await coordinator.commit_offsets(commit_request())
+    await coordinator.commit_offsets(commit_request(), api_version=8)
     await coordinator.topics_deleted(["t"])
     assert await fetched(coordinator) == (-1, 0)

@@ -33,6 +33,7 @@ class MemoryLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        guard: object | None = None,
     ) -> tuple[int, int]:
         assert not transactional
         if self.refusals:
