@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -28,6 +29,62 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_GC_ALLOCATIONS = 20_000
+"""New containers between two collections. Records are alive by the thousand in long lists, which
+Python's defaults make the collector walk through again and again."""
+_DEFAULT_GC_ALLOCATIONS = 2_000
+"""The highest of Python's own defaults: 700 up to 3.12."""
+
+_WAITING_NOTICE_S = 2.0
+"""A broker that does not answer the start is mentioned this often."""
+
+
+class PatientCluster(KafkaCluster):
+    """A cluster whose broker may be away for a moment when the worker starts."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        clock: Callable[[], int],
+        rng: random.Random,
+        notice_s: float = _WAITING_NOTICE_S,
+    ) -> None:
+        super().__init__(
+            bootstrap,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            clock=clock,
+            rng=rng,
+        )
+        self._bootstrap = bootstrap
+        self._patience_s = request_timeout_ms / 1000
+        self._notice_s = notice_s
+
+    async def start(self) -> None:
+        """Wait for a broker for the request timeout, saying so. Raises KafkaError."""
+        telling = asyncio.create_task(self._tell())
+        try:
+            await super().start()
+        except KafkaError as error:
+            reason = f"no broker at {self._bootstrap} within {self._patience_s:g} s"
+            raise KafkaError(error.code, f"{reason}: {error.message}") from None
+        finally:
+            telling.cancel()
+
+    async def _tell(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_s
+        while True:
+            await asyncio.sleep(self._notice_s)
+            logger.warning(
+                "waiting for a broker at %s, for %.0f s more",
+                self._bootstrap,
+                max(deadline - loop.time(), 0),
+            )
+
 
 async def make_engine(app: App, kafka: Kafka, slot: WorkerSlot) -> Engine:
     """An engine for ``app``: its agents are looked at, nothing is connected yet."""
@@ -49,8 +106,8 @@ def broker_of(app: App, broker: str | None = None) -> str:
 
 
 def connect(app: App, broker: str | None = None) -> KafkaCluster:
-    """The real client, with the real clock."""
-    return KafkaCluster(
+    """The real client, with the real clock; ``broker_request_timeout`` bounds its start."""
+    return PatientCluster(
         broker_of(app, broker),
         client_id=app.conf.broker_client_id,
         request_timeout_ms=int(app.conf.broker_request_timeout * 1000),
@@ -92,6 +149,7 @@ async def serve(
 
 def run_worker(app: App, *, broker: str | None = None, datadir: str | None = None) -> int:
     """Run one worker in this process; returns its exit code. Errors are one sentence on stderr."""
+    _calm_collector()
     try:
         asyncio.run(serve(app, broker=broker, datadir=datadir))
     except (StreamsError, KafkaError) as error:
@@ -103,6 +161,17 @@ def run_worker(app: App, *, broker: str | None = None, datadir: str | None = Non
         print("error: stopped at once, uncommitted work is dropped", file=sys.stderr)
         return 1
     return 0
+
+
+def _calm_collector() -> None:
+    """Collect less often, and nothing that was there before the first record.
+
+    A program that set its own thresholds, or switched the collector off, keeps them.
+    """
+    gc.freeze()
+    threshold, *older = gc.get_threshold()
+    if 0 < threshold <= _DEFAULT_GC_ALLOCATIONS:
+        gc.set_threshold(_GC_ALLOCATIONS, *older)
 
 
 def main(app: App) -> None:

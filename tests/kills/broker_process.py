@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -13,8 +14,11 @@ class BrokerUnderFire:
         self.data, self.log, self.configs = data, log, configs
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[bytes] | None = None
+        self.starts_s: list[float] = []
+        """How long each start took until clients may connect."""
 
     def start(self) -> None:
+        began = time.monotonic()
         command = [sys.executable, "-m", "onceward.streams.cli", "broker"]
         command += ["--data", str(self.data), "--listen", self.address]
         for config in self.configs:
@@ -26,6 +30,7 @@ class BrokerUnderFire:
         line = self.process.stdout.readline().decode() if ready else ""
         assert "ready on" in line, f"the broker did not start: {self.log.read_text()[-2000:]}"
         self.address = line.split()[-1]
+        self.starts_s.append(time.monotonic() - began)
 
     def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is flushed."""
