@@ -160,7 +160,7 @@ class Broker:
             fs, f"{directory}/metadata.json", self._rng, node_id=self.config.int("node.id")
         )
         self.purgatory = Purgatory()
-        self.flusher: Flusher[PartitionLog] = Flusher(self._flushed, self._fail)
+        self.flusher: Flusher[PartitionLog] = Flusher(self._flushed, self._sync_failed)
         self.logs = LogManager(
             fs,
             directory,
@@ -274,6 +274,12 @@ class Broker:
         if error is not None:
             self._fail(error)
 
+    def _sync_failed(self, error: BaseException) -> None:
+        """Also during a stop: nobody may take it for a clean one."""
+        self.logs.note_failed_sync()
+        self._fail(error)
+        self._failure = self._failure or error
+
     def _fail(self, error: BaseException) -> None:
         """Stop at once and leave everything to the recovery of the next start."""
         if self._failure is not None or self._closing is not None:
@@ -296,8 +302,10 @@ class Broker:
             await self.flusher.flush_all()
         else:
             self._listener.abort()
-        await self._undo.aclose()
-        self._stopped.set()
+        try:
+            await self._undo.aclose()
+        finally:
+            self._stopped.set()
 
     async def _stop_coordinators(self) -> None:
         await self.transactions.stop()

@@ -24,11 +24,12 @@ from .options import check_faust_options, missing
 from .state import StoreTransaction
 from .table import Table
 from .topic import Topic
+from .topology import sinks_used
 
 if TYPE_CHECKING:
     from .engine.client_mode import AppClient
-    from .engine.commit import SinkWriter
     from .engine.engine import Engine
+    from .sinks import Sink
 
 logger = logging.getLogger(__name__)
 
@@ -319,15 +320,10 @@ class App:
     def declared_topics(self) -> Iterable[Topic]:
         return list(self._topics.values())
 
-    def sink_writers(self) -> list[SinkWriter]:
-        """Sink objects of all agents that take part in the commit cycle."""
-        found = {
-            id(sink): sink
-            for agent in self.agents.values()
-            for sink in agent.sinks
-            if hasattr(sink, "commit") and hasattr(sink, "discard")
-        }
-        return list(found.values())
+    @property
+    def sinks(self) -> list[Sink]:
+        """Sinks that agents write to: given with ``sink=``, or named in their functions."""
+        return list({sink: None for each in self.agents.values() for sink in sinks_used(each)})
 
     def open_partitions(self, table: str) -> list[StoreTransaction]:
         """Partitions of a table that the running worker owns. Raises NotRunningError."""

@@ -11,7 +11,7 @@ from .engine.feed import Slot
 from .errors import ConfigurationError, OutsideAgentError
 from .options import missing
 from .serde import codec_for
-from .state import ABSENT, StoreTransaction
+from .state import ABSENT, SCALARS, Snapshot, StoreTransaction
 
 if TYPE_CHECKING:
     from .app import App
@@ -73,11 +73,20 @@ class Table:
     # reading
 
     def __getitem__(self, key: Any) -> Any:
-        emitter = CURRENT.get()  # the common case written out: this runs once or more per record
-        if emitter is not None and emitter.stores is not None and self.name in emitter.stores:
-            value = emitter.stores[self.name].get(self.encode_key(key))
-        else:
+        slot = CURRENT.get()
+        transaction = slot.tables.get(self) if type(slot) is Slot else None
+        if transaction is None:
             value = self._find(self.encode_key(key))
+        else:
+            # This runs once or more per record. A look-up on self is slow because of __getattr__,
+            # and ``sums[key] = sums[key] + 1`` comes twice with the same key.
+            if key is not transaction.last_key:
+                transaction.last_raw_key = self.encode_key(key)
+                transaction.last_key = key if type(key) is str else ABSENT
+            raw = transaction.last_raw_key
+            value = transaction.written.get(raw)
+            if value is None or type(value) is Snapshot:
+                value = transaction.get(raw)
         if value is not ABSENT:
             return value
         if self.default is None:
@@ -118,11 +127,16 @@ class Table:
     # writing: inside agents only
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        emitter = CURRENT.get()
-        if emitter is not None and emitter.stores is not None and self.name in emitter.stores:
-            emitter.stores[self.name].put(self.encode_key(key), value)
+        slot = CURRENT.get()
+        transaction = slot.tables.get(self) if type(slot) is Slot else None
+        if transaction is None:
+            transaction = self._writable()
+        same = key is transaction.last_key
+        raw = transaction.last_raw_key if same else self.encode_key(key)
+        if transaction.undo is None and type(value) in SCALARS:
+            transaction.written[raw] = value
         else:
-            self._writable().put(self.encode_key(key), value)
+            transaction.put(raw, value)
 
     def __delitem__(self, key: Any) -> None:
         encoded = self.encode_key(key)

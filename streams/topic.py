@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.block import Headers
 from .engine.context import CURRENT
+from .engine.feed import Slot
 from .errors import ConfigurationError
-from .serde import default_key_codec, default_value_codec
+from .serde import default_key_codec, default_value_codec, encode_raw
 
 if TYPE_CHECKING:
     from .app import App
@@ -63,6 +64,7 @@ class Topic:
         self.value_codec = value
         self.encode_key, self.decode_key = key
         self.encode_value, self.decode_value = value
+        self._sends_text_keys = self.encode_key in (encode_raw, str.encode)
 
     def __repr__(self) -> str:
         return f"<Topic {', '.join(self.names)}>"
@@ -93,32 +95,34 @@ class Topic:
         client) the result must be awaited and the record is acknowledged then.
         """
         if key is not None:
-            encode = self.encode_key
             if key_serializer is not None:
-                encode = default_key_codec(key_serializer, self.key_type, None).encode
-            key = encode(key)
+                key = default_key_codec(key_serializer, self.key_type, None).encode(key)
+            elif type(key) is str and self._sends_text_keys:
+                key = key.encode()
+            else:
+                key = self.encode_key(key)
         if value is not None:
-            encode = self.encode_value
-            if value_serializer is not None:
-                encode = default_value_codec(value_serializer, self.value_type, None).encode
-            value = encode(value)
-        emitter = CURRENT.get()
-        if emitter is None or partition is not None or headers or timestamp is not None:
-            return self.send_encoded(
-                key,
-                value,
-                partition=partition,
-                timestamp_ms=None if timestamp is None else int(timestamp * 1000),
-                headers=_headers(headers),
-            )
-        outputs = emitter.outputs
-        output = outputs.topics.get(self.name)
-        if output is None:
-            output = outputs.open(self.name)
-        output.keys.append(key)
-        output.values.append(value)
-        output.timestamps.append(emitter.timestamp_ms())
-        return emitter.sent()
+            if value_serializer is None:
+                value = self.encode_value(value)
+            else:
+                value = default_value_codec(value_serializer, self.value_type, None).encode(value)
+        slot = CURRENT.get()
+        if type(slot) is Slot and partition is None and timestamp is None and headers is None:
+            # The common case of send_encoded written out: this runs once or more per record.
+            block = slot.block
+            output = slot.outputs.topics.get(self.name)
+            if block is not None and output is not None:
+                output.keys.append(key)
+                output.values.append(value)
+                output.timestamps.append(block.timestamps[slot.index])
+                return slot.done
+        return self.send_encoded(
+            key,
+            value,
+            partition=partition,
+            timestamp_ms=None if timestamp is None else int(timestamp * 1000),
+            headers=_headers(headers),
+        )
 
     def send_soon(self, **record: Any) -> Awaitable[None]:
         """``send`` that need not be awaited (inside a worker no send needs to be)."""

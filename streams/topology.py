@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .agent import Agent
 from .errors import ConfigurationError, PartitionsMismatch
+from .sinks.sink import Sink
 from .table import Table
 from .topic import Topic
 
@@ -33,6 +35,11 @@ class Node:
     sources: tuple[str, ...]
     concurrency: int
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the agent's own code handles these records: earlier stages only forward."""
+        return self.stage == len(self.agent.stage_topics)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubTopology:
@@ -42,6 +49,7 @@ class SubTopology:
     nodes: tuple[Node, ...]
     sources: Mapping[str, Topic]
     tables: Mapping[str, Table]
+    sinks: tuple[Sink, ...] = ()
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -90,6 +98,19 @@ class Topology:
     def source_topics(self) -> tuple[str, ...]:
         """Every topic some agent reads, sorted."""
         return tuple(sorted({name for sub in self.sub_topologies for name in sub.sources}))
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """Every sink some agent writes to."""
+        return list({sink: None for sub in self.sub_topologies for sink in sub.sinks})
+
+    @property
+    def shared_topics(self) -> frozenset[str]:
+        """Topics that more than one agent reads."""
+        readers = Counter(
+            name for sub in self.sub_topologies for node in sub.nodes for name in node.sources
+        )
+        return frozenset(name for name, count in readers.items() if count > 1)
 
     def by_topic(self) -> dict[str, SubTopology]:
         return {name: sub for sub in self.sub_topologies for name in sub.sources}
@@ -155,10 +176,13 @@ def build(agents: Sequence[Agent], tables: Iterable[Table]) -> Topology:
     for number, members in enumerate(groups):
         chosen = [nodes[index] for index in members]
         sources = {name: topic for _, topics, _ in chosen for name, topic in topics.items()}
+        sinks = {
+            sink: None for node, _, _ in chosen if node.is_last for sink in sinks_used(node.agent)
+        }
         used = {table.name: table for _, _, found in chosen for table in found}
         _check_types(chosen)
         sub_topologies.append(
-            SubTopology(number, tuple(node for node, _, _ in chosen), sources, used)
+            SubTopology(number, tuple(node for node, _, _ in chosen), sources, used, tuple(sinks))
         )
     return Topology(sub_topologies)
 
@@ -171,6 +195,13 @@ def tables_used(agent: Agent, tables: Sequence[Table]) -> list[Table]:
         if isinstance(value, Table) and id(value) in mine:
             found[id(value)] = value
     return list(found.values())
+
+
+def sinks_used(agent: Agent) -> list[Sink]:
+    """Sinks that get what the agent yields, and those its function names."""
+    found = [sink for sink in agent.sinks if isinstance(sink, Sink)]
+    found += [value for value in _reachable(agent.fun) if isinstance(value, Sink)]
+    return list(dict.fromkeys(found))
 
 
 def _nodes_of(

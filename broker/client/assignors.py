@@ -44,8 +44,13 @@ class Assignor(Protocol):
         rebalance that follows, after the old one has let go.
         """
 
-    def on_assignment(self, assignment: bytes, generation: int) -> None:
-        """On every member: the complete assignment bytes it was given."""
+    def on_assignment(self, assignment: bytes, generation: int) -> bool:
+        """On every member: the complete assignment bytes it was given.
+
+        Returns whether a cooperative member must join again although it has nothing to revoke:
+        what others wait for is free already. So it is after the restart of a static member, which
+        is given the assignment that its predecessor did not live to carry out.
+        """
 
 
 class RangeAssignor:
@@ -59,8 +64,9 @@ class RangeAssignor:
     ) -> bytes:
         return b""
 
-    def on_assignment(self, assignment: bytes, generation: int) -> None:
+    def on_assignment(self, assignment: bytes, generation: int) -> bool:
         """Nothing to remember."""
+        return False
 
     def assign(
         self, members: Mapping[str, MemberMetadata], partitions: Mapping[str, int]

@@ -215,13 +215,13 @@ class GroupMember:
         assigned, user_data = decode_assignment(machine.assignment)
         self.metadata = machine.metadata
         assignor = self._assignors[machine.protocol_name]
-        assignor.on_assignment(machine.assignment, machine.generation_id)
+        others_wait = assignor.on_assignment(machine.assignment, machine.generation_id)
         owned = self._states.partitions
         revoked = sorted(owned - set(assigned))
         if revoked:
             await self._revoke(revoked)
-            if self._cooperative:
-                machine.request_rejoin("partitions were revoked and are free now")
+        if self._cooperative and (revoked or others_wait):
+            machine.request_rejoin("partitions were revoked and are free now")
         added = sorted(set(assigned) - owned)
         self._client.watch_topics(tp.topic for tp in added)
         self._states.add(added, held=True)

@@ -2,15 +2,17 @@
 
 A partition lives in ``<topic>-<partition>/``. A deleted one is renamed to ``<number>~deleted`` at
 once (``~`` is no legal character of a topic) and removed later. ``clean-shutdown`` exists only
-between a clean stop and the next start and says how each log was left.
+between a clean stop and the next start and says how each log was left. ``failed-sync`` is there
+from a failed sync until a start has written anew what the kernel may have dropped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..storage.filesystem import FileSystem, Lock
 from ..storage.flusher import Flusher
@@ -23,6 +25,7 @@ from .partition_log import PartitionLog
 _logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
+FAILED_SYNC_FILE = "failed-sync"
 LOCK_FILE = ".lock"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _DELETED_SUFFIX = "~deleted"
@@ -56,16 +59,25 @@ class LogManager:
         self._tail_budget = TailBudget()
         self._deleted: list[str] = []
         self._lock: Lock | None = None
+        self._sync_failed = False
 
     def open(self, configs: Mapping[str, LogConfig] | None = None) -> None:
         """Lock the directory and recover every partition in it.
 
         ``configs``: topic -> settings, where they differ from the defaults. Raises LockHeldError
-        when another broker runs on this directory.
+        when another broker runs on this directory; OSError, also when a sync fails.
         """
         self._fs.makedirs(self._data_dir)
         self._lock = self._fs.lock(f"{self._data_dir}/{LOCK_FILE}")
+        with self._noting_failed_sync():
+            self._open_all(configs)
+
+    def _open_all(self, configs: Mapping[str, LogConfig] | None) -> None:
+        rewrite = self._fs.exists(f"{self._data_dir}/{FAILED_SYNC_FILE}")
         ends = self._take_clean_shutdown()
+        if rewrite:
+            _logger.warning("a sync failed in %s: writing the unsynced logs anew", self._data_dir)
+            ends = None
         for name in self._fs.list(self._data_dir):
             if name.endswith(_DELETED_SUFFIX):
                 self._deleted.append(name)
@@ -73,10 +85,12 @@ class LogManager:
                 tp = TopicPartition(match[1], int(match[2]))
                 config = configs.get(tp.topic, self._defaults) if configs else self._defaults
                 end = ends.get(name) if ends is not None else None
-                self._logs[tp] = self._open_log(tp, config, end)
+                self._logs[tp] = self._open_log(tp, config, end, rewrite=rewrite)
         if ends is None:
             # Names made by a process that was killed may not be on disk yet.
             self._fs.fsync_dir(self._data_dir)
+        if rewrite:
+            self._fs.remove(f"{self._data_dir}/{FAILED_SYNC_FILE}")
 
     def _take_clean_shutdown(self) -> dict[str, CleanEnd] | None:
         """How the logs were left; the marker is gone, durably, before anything is written."""
@@ -108,7 +122,12 @@ class LogManager:
         return log
 
     def _open_log(
-        self, tp: TopicPartition, config: LogConfig, clean: CleanEnd | None
+        self,
+        tp: TopicPartition,
+        config: LogConfig,
+        clean: CleanEnd | None,
+        *,
+        rewrite: bool = False,
     ) -> PartitionLog:
         return PartitionLog(
             self._fs,
@@ -120,6 +139,7 @@ class LogManager:
             mark_dirty=self._flusher.mark_dirty,
             tail_budget=self._tail_budget,
             clean=clean,
+            rewrite=rewrite,
         )
 
     def get(self, tp: TopicPartition) -> PartitionLog | None:
@@ -163,17 +183,49 @@ class LogManager:
                 return
             self._deleted.pop()
 
+    def note_failed_sync(self) -> None:
+        """A sync failed: the next start must not take what it reads for what is on the disk.
+
+        Linux marks the pages clean that it could not write: the process goes on reading them, and
+        a later sync succeeds without writing them. The mark itself needs no sync: when the power
+        fails the page cache is gone too, and what is read then is what is on the disk.
+        """
+        self._sync_failed = True
+        path = f"{self._data_dir}/{FAILED_SYNC_FILE}"
+        try:
+            self._fs.open(path, create=True).close()
+        except OSError as error:
+            _logger.critical(
+                "a sync failed and %s cannot be written (%s): start the machine anew before the "
+                "broker, or write that file, or acknowledged records may be lost later",
+                path,
+                error,
+            )
+
+    @contextlib.contextmanager
+    def _noting_failed_sync(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.note_failed_sync()
+            raise
+
     def close(self) -> None:
         """Close every log; if all are durable, say so for the next start. Raises OSError if not."""
         try:
-            ends = {str(tp): log.close() for tp, log in self._logs.items()}
-            content = json.dumps({"version": _VERSION, "logs": ends})
-            self._fs.write_atomic(f"{self._data_dir}/{CLEAN_SHUTDOWN_FILE}", content.encode())
+            if not self._sync_failed:
+                with self._noting_failed_sync():
+                    self._close_all()
         finally:
             self.abandon()
 
+    def _close_all(self) -> None:
+        ends = {str(tp): log.close() for tp, log in self._logs.items()}
+        content = json.dumps({"version": _VERSION, "logs": ends})
+        self._fs.write_atomic(f"{self._data_dir}/{CLEAN_SHUTDOWN_FILE}", content.encode())
+
     def abandon(self) -> None:
-        """Let go of everything as it is (after a failed flush): the next start recovers."""
+        """Let go of everything as it is (after a failure): the next start recovers."""
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()

@@ -118,16 +118,24 @@ class CleanEnd(NamedTuple):
 
 
 def recover(
-    store: SegmentStore, snapshots: SnapshotFiles, clean: CleanEnd | None, now_ms: int
+    store: SegmentStore,
+    snapshots: SnapshotFiles,
+    clean: CleanEnd | None,
+    now_ms: int,
+    *,
+    rewrite: bool = False,
 ) -> LogState:
-    """Find the end of the log and the state at it; cut what is torn. All of it is durable then."""
+    """Find the end of the log and the state at it; cut what is torn. All of it is durable then.
+
+    ``rewrite``: a sync failed here, so what no snapshot vouches for is written anew.
+    """
     state = LogState()
     start = find_replay_start(store, snapshots)
     state.load(start)
     if clean is not None and (start.offset, store.active.size) == clean:
         store.trust_end(start.offset)
         return state
-    for batch in store.recover(start.segment):
+    for batch in store.recover(start.segment, rewrite=rewrite):
         if batch.header.base_offset >= start.offset:
             state.replay(batch, now_ms)
     end = store.end_offset

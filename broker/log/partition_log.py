@@ -52,7 +52,7 @@ class PartitionLog:
 
     Opening recovers: the torn tail is cut, producers and transactions are replayed, and everything
     kept is durable, so the high watermark begins at the end. ``clean`` (from a clean stop) spares
-    the scan if it fits the files.
+    the scan if it fits the files. ``rewrite`` (a sync failed) trusts no page of the kernel's cache.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class PartitionLog:
         mark_dirty: Callable[[PartitionLog], None],
         tail_budget: TailBudget,
         clean: CleanEnd | None = None,
+        rewrite: bool = False,
     ) -> None:
         self.tp = tp
         self.config = config
@@ -81,7 +82,9 @@ class PartitionLog:
         self._store = SegmentStore(fs, directory)
         self._store.open(log_start)
         self._snapshots = SnapshotFiles(fs, directory)
-        self._state: LogState = recover(self._store, self._snapshots, clean, now_ms)
+        self._state: LogState = recover(
+            self._store, self._snapshots, clean, now_ms, rewrite=rewrite
+        )
         self._log_start_offset = max(log_start, self._store.first_offset)
         if self._log_start_offset > self._store.end_offset:
             self._restart_at(self._log_start_offset)

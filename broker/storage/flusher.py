@@ -34,8 +34,8 @@ class Flusher(Generic[LogT]):
     """Syncs dirty logs and moves their high watermarks.
 
     ``on_flushed(log)`` runs after each log's high watermark moved (wake the waiters).
-    ``on_failure(error)`` runs when a sync failed: the kernel may have dropped the pages, so the
-    broker must stop and recover from the log; the flusher does nothing more.
+    ``on_failure(error)`` runs when a sync failed, at once: the kernel may have dropped the pages,
+    so the broker must stop and recover without trust in its cache; the flusher does nothing more.
     """
 
     def __init__(
@@ -100,7 +100,5 @@ async def _sync_all(files: Sequence[File]) -> None:
     if len(files) == 1:
         await files[0].fsync()
         return
-    outcomes = await asyncio.gather(*(file.fsync() for file in files), return_exceptions=True)
-    for outcome in outcomes:
-        if outcome is not None:
-            raise outcome
+    # The first failure counts at once: a process killed later must have had the time to note it.
+    await asyncio.gather(*(file.fsync() for file in files))

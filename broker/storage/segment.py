@@ -14,6 +14,7 @@ from .sparse_index import INDEX_INTERVAL, SparseIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
+TEMPORARY_SUFFIX = ".tmp"
 
 _SCAN_CHUNK = 1 << 20
 # Base offset, batch length and last offset delta: all a reader must know of a batch.
@@ -175,11 +176,30 @@ class Segment:
             self.file.truncate(self.size)
         return surplus
 
+    def rewrite(self) -> None:
+        """Put a durable copy of the good bytes in the place of the file, whatever the kernel
+        believes to be on the disk. Durable after ``fsync_dir``. Raises OSError with the old file in
+        place.
+        """
+        temporary = self.path + TEMPORARY_SUFFIX
+        copy = self._fs.open(temporary, create=True)
+        try:
+            copy.truncate(0)
+            for position in range(0, self.size, _SCAN_CHUNK):
+                chunk = min(_SCAN_CHUNK, self.size - position)
+                copy.append((self.file.pread(position, chunk),))
+            copy.fsync_now()
+        finally:
+            copy.close()
+        self._fs.rename(temporary, self.path)
+        self.file.close()
+        self.file = self._fs.open(self.path)
+
     def write_index_cache(self) -> None:
         """Keep the index in a file (not synced: it is checked when read)."""
         if self._index_cached:
             return
-        temporary = self._index_path + ".tmp"
+        temporary = self._index_path + TEMPORARY_SUFFIX
         file = self._fs.open(temporary, create=True)
         file.truncate(0)
         file.append((self.index.encode(),))

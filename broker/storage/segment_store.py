@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from ..records.batch import BatchHeader
 from ..types import Buffer
 from .filesystem import File, FileSystem
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, StoredBatch, segment_name
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TEMPORARY_SUFFIX,
+    Segment,
+    StoredBatch,
+    segment_name,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +47,7 @@ class SegmentStore:
         known = {segment_name(base) for base in bases}
         for name in names:
             orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) not in known
-            if orphan or name.endswith(".tmp"):
+            if orphan or name.endswith(TEMPORARY_SUFFIX):
                 self.fs.remove(f"{self.directory}/{name}")
         for base in bases:
             file = self.fs.open(f"{self.directory}/{segment_name(base)}{LOG_SUFFIX}")
@@ -75,11 +82,12 @@ class SegmentStore:
         """The active segment is whole and ends at ``end_offset`` (after a clean stop)."""
         self.active.next_offset = end_offset
 
-    def recover(self, first: int) -> Iterator[StoredBatch]:
+    def recover(self, first: int, *, rewrite: bool = False) -> Iterator[StoredBatch]:
         """Check the segments from number ``first`` on, and cut the log at the first bad byte.
 
         Yields every good batch. Later segments than the bad one are removed. Everything that was
-        checked is synced at the end, so that what is kept is durable.
+        checked is synced at the end, so that what is kept is durable; with ``rewrite`` into new
+        files, for a sync writes nothing that the kernel takes for written.
         """
         number = first
         while number < len(self._segments):
@@ -89,7 +97,10 @@ class SegmentStore:
             surplus = segment.cut()
             if surplus or end_expected not in (None, segment.next_offset):
                 self._drop_after(number, surplus)
-            segment.file.fsync_now()
+            if rewrite:
+                segment.rewrite()
+            else:
+                segment.file.fsync_now()
             number += 1
 
     def _drop_after(self, number: int, surplus: int) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "transactions": "transactions:transactions",
     "produce": "records:produce",
     "consume": "records:consume",
+    "verify": "verify:verify",
 }
 
 

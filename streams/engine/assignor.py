@@ -54,10 +54,14 @@ class TaskAssignor:
     ) -> bytes:
         return msgspec.json.encode(self._known)
 
-    def on_assignment(self, assignment: bytes, generation: int) -> None:
-        _, user_data = decode_assignment(assignment)
+    def on_assignment(self, assignment: bytes, generation: int) -> bool:
+        """Whether partitions were withheld from others for this member to let go of."""
+        assigned, user_data = decode_assignment(assignment)
         told = parse_assignment_data(user_data)
-        self._known = SubscriptionData(self._known.transactional_id, generation, told.owners)
+        me = self._known.transactional_id
+        self._known = SubscriptionData(me, generation, told.owners)
+        held = _unpack({me: told.owners.get(me, {})})
+        return not held.keys() <= set(assigned)
 
     def assign(
         self, members: Mapping[str, MemberMetadata], partitions: Mapping[str, int]

@@ -2,6 +2,8 @@
 
 The transaction exists only while this runs: outputs wait in memory until the cut, so a slow agent
 never holds a transaction open and a crash while processing leaves nothing behind on the cluster.
+Agents may go on behind the cut while it is written (``CommitCycle.may_overlap``); the next cut is
+taken only after that.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from onceward.broker.client import (
     Consumer,
@@ -24,6 +26,7 @@ from onceward.broker.client import (
 
 from ..config import ProcessingGuarantee
 from .output import PartitionOutput, TopicOutput, split
+from .sinks import SinkCut, Sinks, SinkShare
 from .task import Task
 
 logger = logging.getLogger(__name__)
@@ -52,18 +55,6 @@ _REFUSED = frozenset(
 )
 
 
-class SinkWriter(Protocol):
-    """An external system that takes part in the commit cycle.
-
-    ``commit`` makes what agents wrote to the sink since the last cycle durable *together with* the
-    positions, before the Kafka transaction; on the next assignment the sink's position says what it
-    already has. ``discard`` drops what was written since, before records are run again.
-    """
-
-    async def commit(self, positions: Mapping[TopicPartition, int]) -> None: ...
-    def discard(self) -> None: ...
-
-
 class _Share(NamedTuple):
     """One task's part of a cycle."""
 
@@ -71,14 +62,25 @@ class _Share(NamedTuple):
     positions: Positions
     outputs: list[PartitionOutput]
     changelogs: dict[str, TopicPartition]
+    sinks: list[SinkShare]
+
+
+class Cut(NamedTuple):
+    """What one transaction makes durable: taken from tasks at a cut, nothing is added later."""
+
+    shares: list[_Share]
+    positions: Positions
+    batches: list[PartitionOutput]
+    sinks: SinkCut
 
 
 class CommitCycle:
-    """Commits tasks under one guarantee with one producer.
+    """Commits tasks under one guarantee with one producer, one cut at a time.
 
     ``counts`` knows the partition count of every topic that can be sent to. Any KafkaError out of
-    ``commit`` means that it is not known what took effect: call ``recover``, then move every task
-    back to the committed offsets.
+    ``write`` means that it is not known what took effect: call ``recover``, then move every task
+    back to the committed offsets. Sinks commit before Kafka does: what they have is known from
+    their own positions, and no offset is committed that a sink has not reached.
     """
 
     def __init__(
@@ -86,18 +88,27 @@ class CommitCycle:
         guarantee: ProcessingGuarantee,
         consumer: Consumer,
         new_producer: Callable[[], Producer],
-        sinks: Sequence[SinkWriter] = (),
+        sinks: Sinks,
     ) -> None:
         self._guarantee = guarantee
         self._consumer = consumer
         self._new_producer = new_producer
-        self._sinks = tuple(sinks)
+        self._sinks = sinks
         self._producer: Producer | None = None
         self.commits = 0
 
     @property
     def is_transactional(self) -> bool:
         return self._guarantee is ProcessingGuarantee.EXACTLY_ONCE
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether tasks may go on while their cut is being written.
+
+        What they do then waits for the next transaction, and is dropped with the failure of this
+        one. Without transactions outputs are sent with the same producer meanwhile.
+        """
+        return self.is_transactional
 
     async def start(self) -> None:
         """Fence the previous holder of this transactional id; aborts what it left open."""
@@ -125,21 +136,26 @@ class CommitCycle:
                 _send(producer, batch)
         await producer.flush()
 
-    async def commit(
+    def cut(
         self,
         tasks: Sequence[Task],
         worker_outputs: Mapping[str, TopicOutput],
         counts: Mapping[str, int],
-    ) -> None:
-        """Commit tasks that are at a cut, and what timers sent. Raises KafkaError."""
-        shares = [_share(task, counts) for task in tasks]
+    ) -> Cut:
+        """Take what tasks that are at a cut did, and what timers sent; ``write`` comes next."""
+        shares = [_share(task, counts, self._sinks) for task in tasks]
         positions: Positions = {}
         for share in shares:
             positions.update(share.positions)
         batches = [batch for share in shares for batch in share.outputs]
         batches.extend(split(worker_outputs, counts, self.commits))
-        for sink in self._sinks:
-            await sink.commit(positions)
+        sinks = [written for share in shares for written in share.sinks]
+        return Cut(shares, positions, batches, SinkCut(sinks, counts))
+
+    async def write(self, cut: Cut) -> None:
+        """Commit a cut. Raises KafkaError, SinkUnavailable, WorkerError (a sink's)."""
+        shares, positions, batches, sinks = cut
+        batches.extend(await self._sinks.commit(sinks))
         if self._guarantee is ProcessingGuarantee.AT_MOST_ONCE:
             positions = {}
         produced = await self._write(batches, positions) if batches or positions else []
@@ -154,8 +170,6 @@ class CommitCycle:
 
     async def recover(self) -> None:
         """Bring the producer back to a state in which nothing is open. Raises KafkaError."""
-        for sink in self._sinks:
-            sink.discard()
         producer = self._producer
         if producer is not None and self.is_transactional:
             if producer.state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE):
@@ -215,7 +229,9 @@ def _send(producer: Producer, batch: PartitionOutput) -> None:
     )
 
 
-def _share(task: Task, counts: Mapping[str, int]) -> _Share:
+def _share(task: Task, counts: Mapping[str, int], sinks: Sinks) -> _Share:
+    positions = task.changed_positions()
+    written = sinks.take(task, positions)
     outputs = list(split(task.outputs.take(), counts, task.id.partition))
     changelogs: dict[str, TopicPartition] = {}
     for name, transaction in task.stores.items():
@@ -226,7 +242,9 @@ def _share(task: Task, counts: Mapping[str, int]) -> _Share:
         timestamps = [max(task.stream_time, 0)] * len(keys)
         changelogs[name] = TopicPartition(topic, task.id.partition)
         outputs.append(PartitionOutput(topic, task.id.partition, keys, values, timestamps, None))
-    return _Share(task, task.changed_positions(), outputs, changelogs)
+    share = _Share(task, positions, outputs, changelogs, written)
+    task.records_since_commit = 0
+    return share
 
 
 def _offsets(positions: Positions) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple
 
-from .block import RecordAt
+from .block import Headers, RecordAt
 from .output import Outputs
 
 
@@ -23,11 +23,13 @@ class Failure(NamedTuple):
         return cls(f"{type(cause).__name__}: {cause}", places, agent)
 
 
-def emit(outputs: Outputs, topic: str, record: RecordAt, failure: Failure) -> None:
+def emit(
+    outputs: Outputs, topic: str, record: RecordAt, failure: Failure, extra: Headers = ()
+) -> None:
     """Append ``record`` to ``topic``: key, value and headers unchanged, plus headers of ours.
 
     ``onceward-error``, ``onceward-traceback``, ``onceward-agent``, ``onceward-topic``,
-    ``onceward-partition``, ``onceward-offset``, all text.
+    ``onceward-partition``, ``onceward-offset``, all text, and ``extra``.
     """
     block, index = record
     reasons: list[tuple[str, bytes | None]] = [
@@ -39,6 +41,7 @@ def emit(outputs: Outputs, topic: str, record: RecordAt, failure: Failure) -> No
     ]
     if failure.agent is not None:
         reasons.append(("onceward-agent", failure.agent.encode()))
+    reasons.extend(extra)
     output = outputs.open(topic)
     output.headers[len(output.values)] = (*block.headers_of(index), *reasons)
     output.keys.append(block.keys[index])

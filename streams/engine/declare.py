@@ -9,6 +9,7 @@ from onceward.broker.client import Admin, ErrorCode, NewTopic
 
 from ..config import Settings
 from ..errors import ConfigurationError
+from ..topic import Topic
 from ..topology import TopicNeed, Topology
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,22 @@ async def partition_counts(admin: Admin, names: Iterable[str]) -> dict[str, int]
         return {}
     found = await admin.describe_topics(wanted)
     return {name: len(topic.partitions) for name, topic in found.items()}
+
+
+def written_topics(
+    declared: Iterable[Topic], topology: Topology, dead_letters: str | None
+) -> list[TopicNeed]:
+    """Declared topics no agent reads, and the topic for dead letters."""
+    sources = set(topology.source_topics)
+    needs = {
+        name: TopicNeed(name, topic.partitions, topic.replicas, topic.configs)
+        for topic in declared
+        for name in topic.names
+        if name not in sources
+    }
+    if dead_letters is not None:
+        needs.setdefault(dead_letters, TopicNeed(dead_letters, None, None, {}))
+    return list(needs.values())
 
 
 async def declare_topics(

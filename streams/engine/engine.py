@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,16 @@ from onceward.broker.client import (
 
 from ..config import ErrorPolicy
 from ..errors import ConfigurationError, WorkerError
+from ..sinks.errors import SinkUnavailable
 from ..state import StoreTransaction
 from ..topology import TopicNeed, Topology
 from .assignor import TaskAssignor, parse_assignment_data
 from .backoff import Backoff
-from .commit import CommitCycle, recoverable
-from .declare import create, declare_topics, partition_counts
+from .commit import CommitCycle, Cut, recoverable
+from .declare import create, declare_topics, partition_counts, written_topics
 from .kafka import Kafka
 from .output import TopicOutput
+from .sinks import Sinks
 from .slots import WorkerSlot
 from .task import Task
 from .task_manager import TaskManager
@@ -63,10 +66,11 @@ class Engine:
         self._counts: dict[str, int] = {}
         self._assignor = TaskAssignor(topology.groups(), slot.identity)
         self._consumer = self._make_consumer()
+        self._sinks = sinks = Sinks(topology.sinks, settings, topology.shared_topics)
         self._cycle = CommitCycle(
-            settings.processing_guarantee, self._consumer, self._make_producer, app.sink_writers()
+            settings.processing_guarantee, self._consumer, self._make_producer, sinks
         )
-        self._tasks = TaskManager(topology, settings, kafka, self._consumer, slot, self)
+        self._tasks = TaskManager(topology, settings, kafka, self._consumer, slot, sinks, self)
         self._background = BackgroundRunner(
             self._context,
             app=app,
@@ -84,6 +88,7 @@ class Engine:
         self._rewinds_in_a_row = 0
         self._fetch_backoff = Backoff()
         self._next_commit = 0.0
+        self._committing: asyncio.Task[bool] | None = None
 
     # what others ask
 
@@ -136,6 +141,9 @@ class Engine:
                 await self._turn()
             await self._background.stop()
             await self._commit(self._tasks.running, wait=True)
+        except asyncio.CancelledError:
+            await self._abandon_commit()
+            raise
         finally:
             await self._shut_down()
         self._raise_failure()
@@ -145,6 +153,7 @@ class Engine:
         self._counts = await declare_topics(
             self._kafka.admin(), self._topology, self._written_topics(), self._settings
         )
+        await self._sinks.start()
         await self._cycle.start()
         await self._consumer.start()
         topics = self._topology.source_topics
@@ -157,6 +166,8 @@ class Engine:
 
     async def _turn(self) -> None:
         self._raise_failure()
+        if self._committing is not None and self._committing.done():
+            await self._settle()
         if self._rewind_reason is not None:
             await self._rewind()
         batches = await self._fetch()
@@ -173,6 +184,7 @@ class Engine:
     async def _fetch(self) -> list[FetchedBatch]:
         """Fetched records of tasks that have room; waits for a bounded time."""
         if not self._topology.source_topics:
+            self._event.clear()  # or it would spin after its first commit
             await self._wait_for_event(self._until_commit())
             return []
         pausing = self._pause_full_tasks()
@@ -182,7 +194,7 @@ class Engine:
             timeout_ms = _BUSY_FETCH_MS
         else:
             idle_ms = _IDLE_FETCH_MS if self._cycle.is_transactional else _EARLY_FETCH_MS
-            timeout_ms = max(0, min(idle_ms, int(self._until_commit() * 1000)))
+            timeout_ms = max(0, min(idle_ms, math.ceil(self._until_commit() * 1000)))
         try:
             batches = await self._consumer.fetch(timeout_ms=timeout_ms)
         except (MemberFenced, NoOffsetForPartition) as error:
@@ -217,7 +229,8 @@ class Engine:
         paused = self._consumer.paused
         for task in self._tasks.running:
             if task.group.buffered >= limit:
-                pause.extend(tp for tp in task.inputs if tp not in paused)
+                behind = task.group.behind
+                pause.extend(tp for tp in task.inputs if tp not in paused and tp not in behind)
             elif task.group.buffered <= limit // 2:
                 resume.extend(tp for tp in task.inputs if tp in paused)
         if pause:
@@ -266,11 +279,13 @@ class Engine:
         return handled >= self._settings.commit_records
 
     async def _commit(self, tasks: Sequence[Task], *, wait: bool = False) -> None:
-        """One commit cycle over the tasks that reach a cut in time; with ``wait`` over all of them.
+        """One commit cycle over the tasks that reach a cut in time; with ``wait`` over all of them,
+        and to its end.
 
         A task that is late keeps its cut requested and joins a later cycle: it is not waited for
-        again.
+        again. Without ``wait`` agents go on while the cut is written, where that is allowed.
         """
+        await self._settle()
         candidates = [task for task in tasks if task.is_cutting or task.is_dirty]
         for task in candidates:
             task.request_cut()
@@ -284,20 +299,51 @@ class Engine:
         try:
             if dirty or sent:
                 await self._learn_counts(dirty, sent)
-                await self._cycle.commit(dirty, sent, self._counts)
-                self._context.committed()
+                cut = self._cycle.cut(dirty, sent, self._counts)
+                if self._cycle.may_overlap and not wait:
+                    self._committing = asyncio.create_task(self._write(cut, sent), name="commit")
+                    self._committing.add_done_callback(lambda _: self._event.set())
+                elif not await self._write(cut, sent):
+                    return
         except KafkaError as error:
-            self._context.give_back(sent)
-            if not recoverable(error):
-                self._fail(WorkerError(f"the cluster refuses a transaction of this app: {error}"))
-            self._rewind_reason = f"committing: {error}"
+            self._on_commit_failed(error, sent)
             return
         finally:
             self._next_commit = asyncio.get_running_loop().time() + self._settings.commit_interval
-        self._backoff.reset()
-        self._rewinds_in_a_row = 0
         for task in ready:
             task.end_cut()
+
+    async def _write(self, cut: Cut, sent: dict[str, TopicOutput]) -> bool:
+        """Commit a cut; after a failure everything is due to run again."""
+        try:
+            await self._cycle.write(cut)
+        except (KafkaError, SinkUnavailable) as error:
+            self._on_commit_failed(error, sent)
+            return False
+        except WorkerError as error:
+            self._context.give_back(sent)
+            self._fail(error)
+            return False
+        self._context.committed()
+        self._backoff.reset()
+        self._rewinds_in_a_row = 0
+        return True
+
+    def _on_commit_failed(
+        self, error: KafkaError | SinkUnavailable, sent: dict[str, TopicOutput]
+    ) -> None:
+        self._context.give_back(sent)
+        if isinstance(error, KafkaError) and not recoverable(error):
+            self._fail(WorkerError(f"the cluster refuses a transaction of this app: {error}"))
+        self._rewind_reason = f"committing: {error}"
+
+    async def _settle(self) -> None:
+        """Wait for the commit that is being written: before the next one, and before tasks stop."""
+        committing = self._committing
+        if committing is not None:
+            await asyncio.wait([committing])
+            self._committing = None
+            committing.result()
 
     async def _wait_for_cut(self, tasks: Sequence[Task], *, wait: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -332,6 +378,7 @@ class Engine:
 
     async def _rewind(self) -> None:
         """Undo everything since the last commit and run it again."""
+        await self._settle()
         reason, self._rewind_reason = self._rewind_reason, None
         logger.warning("running again from the last commit: %s", reason)
         self._late = set()
@@ -358,6 +405,7 @@ class Engine:
     async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit what these partitions caused, then let go of them."""
         logger.info("revoked: %s", _names(partitions))
+        await self._settle()
         tasks = self._tasks.affected(partitions)
         if self._rewind_reason is None:
             await self._commit([task for task in self._tasks.running if task in tasks], wait=True)
@@ -367,17 +415,32 @@ class Engine:
         """Make tasks; they run once they are brought up."""
         if partitions:
             logger.info("assigned: %s", _names(partitions))
+        await self._settle()
         await self._tasks.assigned(partitions, parse_assignment_data(user_data).fence)
 
     async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Others may own these already: nothing of them may be committed."""
         logger.warning("lost: %s", _names(partitions))
+        await self._settle()
         await self._tasks.close(self._tasks.affected(partitions))
 
     # the ends
 
+    async def _abandon_commit(self) -> None:
+        """Whether it took effect is for the next start to find out."""
+        if self._committing is not None:
+            self._committing.cancel()
+            await asyncio.wait([self._committing])
+            self._committing = None
+
     async def _shut_down(self) -> None:
         await self._background.stop()
+        try:
+            await self._settle()
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         await self._tasks.close_all()
         try:
             if self._subscribed:
@@ -389,6 +452,7 @@ class Engine:
             await self._cycle.close()
         except KafkaError as error:
             logger.warning("closing the producer: %s", error)
+        await self._sinks.close()
         await self._kafka.close()
         self._app.on_engine_stopped(self)
 
@@ -401,18 +465,11 @@ class Engine:
 
     def _written_topics(self) -> list[TopicNeed]:
         """Declared topics no agent reads, and the dead letter topic when a policy needs it."""
-        sources = set(self._topology.source_topics)
-        needs = {
-            name: TopicNeed(name, topic.partitions, topic.replicas, topic.configs)
-            for topic in self._app.declared_topics()
-            for name in topic.names
-            if name not in sources
-        }
-        policies = (self._settings.on_agent_error, self._settings.on_decode_error)
-        if ErrorPolicy.DEAD_LETTER in policies:
-            name = self._settings.dead_letter_topic
-            needs.setdefault(name, TopicNeed(name, None, None, {}))
-        return list(needs.values())
+        settings = self._settings
+        policies = (settings.on_agent_error, settings.on_decode_error)
+        is_needed = ErrorPolicy.DEAD_LETTER in policies or self._sinks.may_dead_letter
+        dead_letters = settings.dead_letter_topic if is_needed else None
+        return written_topics(self._app.declared_topics(), self._topology, dead_letters)
 
     def _make_consumer(self) -> Consumer:
         settings = self._settings

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from onceward.broker.client import TopicPartition
 
 from .block import Block, Headers, RecordAt
-from .context import SENT
 from .output import Outputs
 
 if TYPE_CHECKING:
+    from ..sinks.effects import Effects
+    from ..sinks.sink import Sink
     from ..state import StoreTransaction
+    from ..table import Table
     from ..topology import Node
     from .task import Task
 
@@ -103,12 +105,15 @@ class Slot:
         "alarm",
         "block",
         "coroutine",
+        "done",
+        "effects",
         "feed",
         "held",
         "index",
         "outputs",
         "stage",
         "stores",
+        "tables",
         "task",
         "waiter",
     )
@@ -118,13 +123,17 @@ class Slot:
         self.task = feed.task
         self.stage = feed.node.stage
         self.outputs: Outputs = feed.task.outputs
-        self.stores: dict[str, StoreTransaction] | None = feed.task.stores
+        self.stores: dict[str, StoreTransaction] = feed.task.stores
+        self.tables: dict[Table, StoreTransaction] = feed.task.tables
+        self.effects: dict[Sink, Effects] = feed.task.sinks.effects
         self.block: Block | None = None
         self.index = 0
         self.held: list[RecordAt] = []
         self.alarm: float | None = None
         self.waiter: asyncio.Future[None] | None = None
         self.coroutine: asyncio.Task[None] | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done.set_result(None)  # awaiting it, once per send, costs no Python call
 
     def records(self) -> AsyncIterator[Any]:
         """Decoded values as the error policy needs them."""
@@ -215,6 +224,8 @@ class Slot:
         """Whatever the coroutine still does while it is being cancelled has no effect."""
         self.outputs = Outputs()
         self.stores = {}
+        self.tables = {}
+        self.effects = {}
 
     # Emitter
 
@@ -223,7 +234,7 @@ class Slot:
         return self.task.stream_time if block is None else block.timestamps[self.index]
 
     def sent(self) -> Awaitable[None]:
-        return SENT
+        return self.done
 
     # the current record, for events
 

@@ -26,6 +26,7 @@ from .failures import agent_error, first_undecodable
 from .feed import Feed, Slot
 from .output import Outputs
 from .partition_group import PartitionGroup
+from .sinks import TaskSinks
 
 if TYPE_CHECKING:
     from ..topology import SubTopology
@@ -107,7 +108,9 @@ class Task:
         self.sub_topology = sub_topology
         self.inputs = inputs
         self.stores: dict[str, StoreTransaction] = dict(stores)
+        self.tables = {sub_topology.tables[name]: store for name, store in stores.items()}
         self.outputs = Outputs()
+        self.sinks = TaskSinks(sub_topology.sinks)
         self.group = PartitionGroup(inputs)
         self.state = TaskState.CREATED
         self.records_since_commit = 0
@@ -139,6 +142,7 @@ class Task:
         self._consumed = dict(positions)
         self._committed = dict(positions)
         self._fetched = dict(positions)
+        self.group.limits = self.sinks.limits(positions)
         self._cutting = False
         for node in self.sub_topology.nodes:
             feed = Feed(self, node)
@@ -218,6 +222,7 @@ class Task:
         if self._cutting:
             return
         self._cutting = True
+        is_at_sinks = self._reached_sinks()
         if self._block is not None:
             feeds = self._active(self._block)
             limit = max(feed.index for feed in feeds)
@@ -226,13 +231,17 @@ class Task:
                 feed.stop_at(limit, flush_held=not sole)
         for feed in self._all_feeds():
             if self._block is None or feed not in self._active(self._block):
-                feed.stop_at(feed.limit, flush_held=not self._may_hold(feed))
+                flush_held = is_at_sinks or not self._may_hold(feed)
+                feed.stop_at(feed.limit, flush_held=flush_held)
 
     def end_cut(self) -> None:
         """Go on after the commit."""
         if not self._cutting:
             return
         self._cutting = False
+        self._try_finish_block()  # what it ends is behind the cut: nothing may ask for another one
+        if self._reached_sinks():
+            self.group.limits = self.sinks.limits(self._consumed)
         for feed in self._all_feeds():
             feed.go_on()
         self._advance_soon()
@@ -261,7 +270,6 @@ class Task:
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
         """These positions are committed, with every effect up to them."""
         self._committed.update(positions)
-        self.records_since_commit = 0
 
     # called by feeds and slots
 
@@ -278,6 +286,7 @@ class Task:
     def mark(self) -> None:
         """The next record begins: ``dead_letter`` undoes to here."""
         self._output_mark = self.outputs.mark()
+        self.sinks.mark()
         for store in self.stores.values():
             store.mark()
 
@@ -319,6 +328,8 @@ class Task:
             for feed in self._active(block):
                 feed.deliver(block)
             break
+        for tp in self.group.held_back() if self._block is None else ():
+            self._consumed[tp] = max(self._consumed[tp], self.group.limits[tp])
         self._events.task_progressed(self)
 
     def _try_finish_block(self) -> bool:
@@ -407,6 +418,7 @@ class Task:
         failure = dead_letter.Failure.of(cause, agent)
         if self._is_sole(records[-1].block.tp.topic):
             self.outputs.roll_back(self._output_mark)
+            self.sinks.roll_back()
             for store in self.stores.values():
                 store.roll_back()
             self._dead_letter(records, failure)
@@ -430,6 +442,13 @@ class Task:
     def _fail(self, error: WorkerError) -> None:
         self._failed = True
         self._events.task_failed(self, error)
+
+    def _reached_sinks(self) -> bool:
+        """Whether what some sink has already was run again, and nothing behind it."""
+        limits = self.group.limits
+        if not limits or self._block is not None:
+            return False
+        return all(self._consumed[tp] >= limit for tp, limit in limits.items())
 
     def _active(self, block: Block) -> list[Feed]:
         return self._feeds.get(block.tp.topic, [])
@@ -465,6 +484,7 @@ class Task:
 
     def _drop_effects(self) -> None:
         self.outputs.take()
+        self.sinks.clear()
         for store in self.stores.values():
             store.drop()
         self.group.clear()

@@ -10,12 +10,15 @@ from onceward.broker.client import Consumer, FetchedBatch, KafkaError, TopicPart
 
 from ..config import Settings
 from ..errors import WorkerError
+from ..sinks.errors import SinkUnavailable
+from ..sinks.positions import Start
 from ..state import StoreTransaction
 from ..topology import SubTopology, Topology
 from .backoff import Backoff
 from .commit import recoverable
 from .kafka import Kafka
 from .restore import restore
+from .sinks import Sinks
 from .slots import WorkerSlot
 from .task import Policies, Task, TaskEvents, TaskId, TaskState
 
@@ -37,6 +40,7 @@ class TaskManager:
         kafka: Kafka,
         consumer: Consumer,
         slot: WorkerSlot,
+        sinks: Sinks,
         events: TaskEvents,
     ) -> None:
         self._by_topic = topology.by_topic()
@@ -44,6 +48,7 @@ class TaskManager:
         self._kafka = kafka
         self._consumer = consumer
         self._slot = slot
+        self._sinks = sinks
         self._events = events
         self._tasks: dict[TaskId, Task] = {}
         self._by_input: dict[TopicPartition, Task] = {}
@@ -162,11 +167,12 @@ class TaskManager:
                     logger.info("fencing %s", ", ".join(fenced))
                     await self._kafka.admin().fence_producers(fenced)
                     self._to_fence.difference_update(fenced)
-                positions = await self._positions([tp for task in tasks for tp in task.inputs])
+                starts = await self._starts([tp for task in tasks for tp in task.inputs])
+                positions = await self._sinks.take_over(tasks, starts, self._consumer)
                 await restore(self._kafka, self._changelogs(tasks))
                 break
-            except KafkaError as error:
-                if not recoverable(error):
+            except (KafkaError, SinkUnavailable) as error:
+                if isinstance(error, KafkaError) and not recoverable(error):
                     raise
                 logger.warning("bringing up tasks: %s; trying again", error)
                 await backoff.wait()
@@ -177,7 +183,7 @@ class TaskManager:
             task.start(mine)
             self._consumer.resume(task.inputs)
 
-    async def _positions(self, inputs: list[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _starts(self, inputs: list[TopicPartition]) -> dict[TopicPartition, Start]:
         """Where to go on: committed offsets, else what ``consumer_auto_offset_reset`` says."""
         committed = await self._consumer.committed(inputs, require_stable=True)
         starts = await self._consumer.beginning_offsets(inputs)
@@ -204,7 +210,12 @@ class TaskManager:
                 positions[tp] = starts[tp]
         if unknown:
             positions |= await self._consumer.end_offsets(unknown)
-        return positions
+        return {
+            tp: Start(
+                None if (at := committed.get(tp)) is None else at.offset, positions[tp], starts[tp]
+            )
+            for tp in inputs
+        }
 
     def _brought_up(self, done: asyncio.Task[None]) -> None:
         if done.cancelled():

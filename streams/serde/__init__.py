@@ -1,6 +1,14 @@
 """Keys and values to bytes and back."""
 
-from .codecs import Codec, Decode, Encode, codec_for, default_key_codec, default_value_codec
+from .codecs import (
+    Codec,
+    Decode,
+    Encode,
+    codec_for,
+    default_key_codec,
+    default_value_codec,
+    encode_raw,
+)
 from .record import Record
 
 __all__ = [
@@ -11,4 +19,5 @@ __all__ = [
     "codec_for",
     "default_key_codec",
     "default_value_codec",
+    "encode_raw",
 ]

@@ -99,13 +99,13 @@ def _raw_codec(value_type: Any) -> Codec:
     if value_type is str:
         return Codec(str.encode, bytes.decode)
     if value_type in (None, bytes):
-        return Codec(_encode_raw, bytes)
+        return Codec(encode_raw, bytes)
     raise ConfigurationError(
         f"serializer 'raw' carries bytes or str, not {value_type!r}: use 'json' for it"
     )
 
 
-def _encode_raw(value: Any) -> bytes:
+def encode_raw(value: Any) -> bytes:
     """Bytes and text as they are; other keys become JSON, so that an int key needs no key_type."""
     if type(value) is bytes:
         return value

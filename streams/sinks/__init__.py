@@ -1,0 +1,48 @@
+"""Where agents write besides Kafka: databases whose rows appear exactly once.
+
+The port is ``Sink``; see ``sink`` for what an own one implements. Sinks of single systems are
+imported when they are asked for, and with them their drivers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .effects import Batch, Effect, EffectId
+from .errors import SinkError, SinkFenced, SinkUnavailable
+from .rows import Deletion
+from .sink import Sink, Strength, TransactionalSink
+
+if TYPE_CHECKING:
+    from .database import DatabaseSink
+    from .memory import MemoryDatabase, MemorySink
+    from .sqlite import SqliteSink
+
+__all__ = [
+    "Batch",
+    "DatabaseSink",
+    "Deletion",
+    "Effect",
+    "EffectId",
+    "MemoryDatabase",
+    "MemorySink",
+    "Sink",
+    "SinkError",
+    "SinkFenced",
+    "SinkUnavailable",
+    "SqliteSink",
+    "Strength",
+    "TransactionalSink",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        modules = {
+            "DatabaseSink": "database",
+            "MemoryDatabase": "memory",
+            "MemorySink": "memory",
+            "SqliteSink": "sqlite",
+        }
+        if name not in modules:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{modules[name]}", __name__), name)

@@ -3,6 +3,15 @@
 from .memory import MemoryStore
 from .rocksdb import RocksDBStore
 from .store import Store, StoreFactory
-from .transaction import ABSENT, StoreTransaction
+from .transaction import ABSENT, SCALARS, Snapshot, StoreTransaction
 
-__all__ = ["ABSENT", "MemoryStore", "RocksDBStore", "Store", "StoreFactory", "StoreTransaction"]
+__all__ = [
+    "ABSENT",
+    "SCALARS",
+    "MemoryStore",
+    "RocksDBStore",
+    "Snapshot",
+    "Store",
+    "StoreFactory",
+    "StoreTransaction",
+]

@@ -1,8 +1,9 @@
 """Read-your-writes over a committed store: what one task wrote since the last commit. Pure.
 
 Lifecycle: writes -> ``prepare`` (the changelog records, one per key) -> after the Kafka transaction
-is committed ``flush``; or ``drop`` at any point before. ``mark`` and ``roll_back`` undo one
-record's writes.
+is committed ``flush``; or ``drop`` at any point before. Writes between ``prepare`` and ``flush``
+belong to the next transaction: they are read back, but not flushed. ``mark`` and ``roll_back`` undo
+one record's writes.
 
 Scalars are kept as they are and encoded once per commit. Any other value is encoded when it is
 written and decoded when it is read, so what was written cannot be changed from behind by mutating
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from .store import Store
 
-_SCALARS: Final = frozenset({int, str, float, bool, bytes})
+SCALARS: Final = frozenset({int, str, float, bool, bytes})
 _CACHE_LIMIT: Final = 20_000
 
 
@@ -29,12 +30,16 @@ ABSENT: Final = _Absent()
 """Stands for "no value" (``None`` is a value a user may store)."""
 
 
-class _Snapshot(bytes):
+class Snapshot(bytes):
     """Encoded form of a value that is not a scalar."""
 
 
 class StoreTransaction:
-    """One table partition as its task sees it. Keys are encoded bytes, values Python objects."""
+    """One table partition as its task sees it. Keys are encoded bytes, values Python objects.
+
+    For its table, which writes the common cases out: ``written`` since the last ``prepare``,
+    ``undo`` (None: nothing is marked), and the key used last, as it was given and encoded.
+    """
 
     def __init__(
         self, store: Store, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
@@ -42,23 +47,29 @@ class StoreTransaction:
         self.store = store
         self._encode = encode
         self._decode = decode
-        self._overlay: dict[bytes, Any] = {}
+        self.written: dict[bytes, Any] = {}
+        self._committing: dict[bytes, Any] = {}
         self._cache: dict[bytes, Any] = {}
         self._prepared: dict[bytes, bytes | None] | None = None
-        self._undo: list[tuple[bytes, Any]] | None = None
+        self.undo: list[tuple[bytes, Any]] | None = None
+        self.last_key: object = ABSENT
+        self.last_raw_key = b""
 
     @property
     def is_dirty(self) -> bool:
-        return bool(self._overlay)
+        """Whether there is anything to prepare."""
+        return bool(self.written)
 
     def get(self, key: bytes) -> Any:
         """The value, own writes first; ABSENT when there is none."""
-        value = self._overlay.get(key)
+        value = self.written.get(key)
         if value is None:
-            value = self._cache.get(key)
+            value = self._committing.get(key)
             if value is None:
-                value = self._load(key)
-        if type(value) is _Snapshot:
+                value = self._cache.get(key)
+                if value is None:
+                    value = self._load(key)
+        if type(value) is Snapshot:
             return self._decode(value)
         return value
 
@@ -73,54 +84,61 @@ class StoreTransaction:
 
     def put(self, key: bytes, value: Any) -> None:
         """Write. Raises TypeError when the value cannot be encoded."""
-        if self._undo is not None:
-            self._undo.append((key, self._overlay.get(key)))
-        self._overlay[key] = value if type(value) in _SCALARS else _Snapshot(self._encode(value))
+        if self.undo is not None:
+            self.undo.append((key, self.written.get(key)))
+        self.written[key] = value if type(value) in SCALARS else Snapshot(self._encode(value))
 
     def delete(self, key: bytes) -> None:
-        if self._undo is not None:
-            self._undo.append((key, self._overlay.get(key)))
-        self._overlay[key] = ABSENT
+        if self.undo is not None:
+            self.undo.append((key, self.written.get(key)))
+        self.written[key] = ABSENT
 
     def items(self) -> Iterator[tuple[bytes, Any]]:
         """Every key and decoded value, own writes included, in the order of the keys' bytes."""
-        overlay = self._overlay
+        overlay = {**self._committing, **self.written}
         fresh = sorted(key for key in overlay if self.store.get(key) is None)
         position = 0
         for key, data in self.store.items():
             while position < len(fresh) and fresh[position] < key:
-                yield from self._own(fresh[position])
+                yield from self._own(fresh[position], overlay)
                 position += 1
             if key in overlay:
-                yield from self._own(key)
+                yield from self._own(key, overlay)
             else:
                 yield key, self._decode(data)
         for key in fresh[position:]:
-            yield from self._own(key)
+            yield from self._own(key, overlay)
 
     def mark(self) -> None:
         """Start of a record: what follows can be undone with ``roll_back``."""
-        self._undo = []
+        self.undo = []
 
     def roll_back(self) -> None:
         """Undo every write since ``mark``."""
-        for key, previous in reversed(self._undo or []):
+        for key, previous in reversed(self.undo or []):
             if previous is None:
-                del self._overlay[key]
+                del self.written[key]
             else:
-                self._overlay[key] = previous
-        self._undo = []
+                self.written[key] = previous
+        self.undo = []
 
     def prepare(self) -> tuple[list[bytes | None], list[bytes | None]]:
-        """Changelog keys and values (None = tombstone), one per changed key."""
+        """Changelog keys and values (None = tombstone), one per changed key.
+
+        Raises RuntimeError while what was prepared before is neither flushed nor dropped.
+        """
+        if self._prepared is not None:
+            raise RuntimeError("prepare without flush")
         encode = self._encode
         prepared: dict[bytes, bytes | None] = {}
-        for key, value in self._overlay.items():
+        for key, value in self.written.items():
             if value is ABSENT:
                 prepared[key] = None
             else:
-                prepared[key] = bytes(value) if type(value) is _Snapshot else encode(value)
+                prepared[key] = bytes(value) if type(value) is Snapshot else encode(value)
         self._prepared = prepared
+        self._committing, self.written = self.written, {}
+        self.undo = None if self.undo is None else []
         return list(prepared), list(prepared.values())
 
     def flush(self, checkpoint: int) -> None:
@@ -129,17 +147,19 @@ class StoreTransaction:
         if self._prepared is None:
             raise RuntimeError("flush without prepare")
         self.store.write(self._prepared.items(), checkpoint)
-        if len(self._cache) + len(self._overlay) > _CACHE_LIMIT:
+        if len(self._cache) + len(self._committing) > _CACHE_LIMIT:
             self._cache.clear()
-        if len(self._overlay) <= _CACHE_LIMIT:
-            self._cache.update(self._overlay)
-        self.drop()
+        if len(self._committing) <= _CACHE_LIMIT:
+            self._cache.update(self._committing)
+        self._committing = {}
+        self._prepared = None
 
     def drop(self) -> None:
         """Forget everything that was not flushed."""
-        self._overlay = {}
+        self.written = {}
+        self._committing = {}
         self._prepared = None
-        self._undo = None if self._undo is None else []
+        self.undo = None if self.undo is None else []
 
     def forget_cache(self) -> None:
         """The store was written to by a restore."""
@@ -151,13 +171,13 @@ class StoreTransaction:
             value: Any = ABSENT
         else:
             decoded = self._decode(data)
-            value = decoded if type(decoded) in _SCALARS else _Snapshot(data)
+            value = decoded if type(decoded) in SCALARS else Snapshot(data)
         if len(self._cache) >= _CACHE_LIMIT:
             self._cache.clear()
         self._cache[key] = value
         return value
 
-    def _own(self, key: bytes) -> Iterator[tuple[bytes, Any]]:
-        value = self._overlay[key]
+    def _own(self, key: bytes, overlay: dict[bytes, Any]) -> Iterator[tuple[bytes, Any]]:
+        value = overlay[key]
         if value is not ABSENT:
-            yield key, self._decode(value) if type(value) is _Snapshot else value
+            yield key, self._decode(value) if type(value) is Snapshot else value

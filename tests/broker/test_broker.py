@@ -165,6 +165,28 @@ async def test_a_failed_sync_stops_the_broker_and_acknowledges_nothing(tmp_path:
         assert values(await fetch(wire, 0))[0] == b"safe"
 
 
+async def test_a_stop_whose_sync_fails_is_not_clean(tmp_path: Path) -> None:
+    """What could not be synced must not look durable only because a second sync succeeds."""
+    with ThreadPoolExecutor(1) as executor:
+        disk = FailingFileSystem(executor)
+        broker = Broker(str(tmp_path), filesystem=disk)
+        await broker.start()
+        async with await connect(broker) as wire:
+            await create(wire)
+            disk.broken = True
+            log = broker.logs.get(TopicPartition("t", 0))
+            assert log is not None
+            log.append(batch(b"not safe"), now_ms=1_700_000_000_000)
+            await broker.stop()
+        with pytest.raises(BrokerFailed, match="input/output"):
+            broker.raise_failure()
+        assert not (tmp_path / "clean-shutdown").exists()
+        assert (tmp_path / "failed-sync").exists()
+    async with Broker(str(tmp_path)) as again, await connect(again) as wire:
+        assert values(await fetch(wire, 0)) == [b"not safe"]
+        assert not (tmp_path / "failed-sync").exists()
+
+
 async def test_a_bug_where_state_changes_stops_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,10 @@ class FakeCluster:
         self.fenced: list[str] = []
         self.calls: list[str] = []
         self.injector: Injector | None = None
+        self.may_commit: asyncio.Event | None = None
+        """Commits wait for it, then take effect."""
+        self.commit_turns = 1
+        """Turns of the event loop a commit takes."""
 
     def create(self, topic: str, partitions: int = 1) -> None:
         self.logs[topic] = [[] for _ in range(partitions)]
@@ -345,7 +349,10 @@ class FakeProducer:
         await self._end(commit=False)
 
     async def _end(self, *, commit: bool) -> None:
-        await asyncio.sleep(0)
+        for _ in range(self.cluster.commit_turns):
+            await asyncio.sleep(0)
+        if commit and self.cluster.may_commit is not None:
+            await self.cluster.may_commit.wait()
         try:
             after = self.cluster.call("commit" if commit else "abort")
             self.cluster.finish(self._identity(), commit=commit)

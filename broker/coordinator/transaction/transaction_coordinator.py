@@ -38,7 +38,7 @@ from ...types import (
 )
 from ..log_writer import LogWriter
 from ..result import DomainEffect, ProducerIdAndEpoch, Result, Token
-from ..runtime import CoordinatorRuntime
+from ..runtime import CoordinatorRuntime, PartitionState
 from . import transaction_listing
 from .config import TransactionConfig
 from .marker_writer import Completion, GroupTransactions, MarkerSink, MarkerWriter
@@ -433,10 +433,16 @@ class TransactionCoordinator:
 
     def _write_complete(self, completion: Completion) -> None:
         prepared = completion.prepared
-        self._runtime.submit(
-            completion.partition,
-            lambda shard, now_ms, _token: shard.complete(prepared, now_ms),
-        )
+        try:
+            self._runtime.submit(
+                completion.partition,
+                lambda shard, now_ms, _token: shard.complete(prepared, now_ms),
+            )
+        except KafkaError as error:
+            if self._runtime.state(completion.partition) is not PartitionState.ACTIVE:
+                raise
+            # The log refused it (a full disk, say), and there is nobody else who would do it.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
         completed = self._completed.pop(prepared.transactional_id, None)
         if completed is not None:
             completed.set()

@@ -9,8 +9,7 @@ from onceward.broker.log.results import AppendResult, Isolation
 from onceward.broker.records.codec import decode, encode
 from onceward.broker.storage.tail_cache import TailBudget
 from onceward.broker.types import TopicPartition
-
-from ..storage.simdisk import SimDisk
+from onceward.streams.testing.sim import SimDisk
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("topic", 0)

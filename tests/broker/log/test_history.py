@@ -10,8 +10,8 @@ from onceward.broker.log.config import LogConfig
 from onceward.broker.log.log_state import CleanEnd
 from onceward.broker.log.partition_log import PartitionLog
 from onceward.broker.log.results import Isolation
+from onceward.streams.testing.sim import HostDied, SimDisk
 
-from ..storage.simdisk import Killed, SimDisk
 from .harness import NOW, append, consume, end, open_log, send
 from .model import Model, Producer
 
@@ -198,7 +198,7 @@ def test_a_crash_at_any_write_leaves_a_prefix_with_all_that_was_synced(kind):
     for kill_at in range(1, 200):
         history = History(seed=kill_at % 5)
         history.disk.kill_at = history.disk.steps + kill_at
-        with pytest.raises(Killed):
+        with pytest.raises(HostDied):
             while True:
                 history.step()
         history.disk.kill_at = None
@@ -220,7 +220,7 @@ def test_a_crash_during_recovery_is_recovered_from():
             history.disk.kill_at = history.disk.steps + history.rng.randint(1, 6)
             try:
                 log = open_log(history.disk, config=CONFIG, leader_epoch=99)
-            except Killed:
+            except HostDied:
                 history.disk.power_cut(history.rng)
                 continue
             history.disk.kill_at = None

@@ -1,3 +1,4 @@
+import errno
 import random
 import time
 from pathlib import Path
@@ -7,12 +8,12 @@ import pytest
 from onceward.broker.log.config import LogConfig
 from onceward.broker.log.log_manager import LogManager
 from onceward.broker.log.partition_log import PartitionLog
-from onceward.broker.storage.filesystem import FileSystem, LockHeldError, OsFileSystem
+from onceward.broker.storage.filesystem import File, FileSystem, LockHeldError, OsFileSystem
 from onceward.broker.storage.flusher import Flusher
 from onceward.broker.types import TopicPartition
+from onceward.streams.testing.sim import HostDied, SimDisk
 
-from ..storage.simdisk import SimDisk
-from .harness import NOW, append, consume
+from .harness import NOW, append, consume, flush
 
 A = TopicPartition("a", 0)
 ODD = TopicPartition("odd.name-7", 12)
@@ -133,6 +134,103 @@ async def test_the_flusher_moves_every_log_that_was_appended_to(disk):
         append(logs.create(tp), b"1")
     await logs.flusher.flush_all()
     assert [log.high_watermark for log in logs.logs()] == [1, 1]
+
+
+def fail_a_sync(disk: SimDisk, logs: LogManager, value: bytes) -> None:
+    """A sync of one record fails, and the broker notes it and dies."""
+    append(logs.create(A), value)
+    disk.fail_fsyncs(1)
+    with pytest.raises(OSError, match="output error"):
+        flush(logs.create(A))
+    logs.note_failed_sync()
+    logs.abandon()
+
+
+def test_what_is_acknowledged_behind_a_failed_sync_survives_the_next_power_cut(disk):
+    for seed in range(20):
+        disk = SimDisk()
+        fail_a_sync(disk, opened(disk), b"dropped")
+        logs = opened(disk)
+        log = logs.create(A)
+        end = log.log_end_offset
+        append(log, b"acknowledged")
+        flush(log)
+        disk.power_cut(random.Random(seed))
+        log = opened(disk).create(A)
+        assert consume(log)[end:] == [(end, b"acknowledged")]
+
+
+def test_sealed_segments_that_no_snapshot_vouches_for_are_written_anew_too(disk):
+    logs = opened(disk)
+    log = logs.create(A, LogConfig(segment_bytes=1024))
+    for number in range(6):
+        append(log, b"%d" % number * 600)
+    assert log.segment_count > 3
+    disk.fail_fsyncs(log.segment_count)
+    for file in log.unsynced_files():
+        with pytest.raises(OSError, match="output error"):
+            file.fsync_now()
+    logs.note_failed_sync()
+    logs.abandon()
+    found = consume(opened(disk).create(A))
+    disk.power_cut(random.Random(1))
+    assert consume(opened(disk).create(A)) == found
+    assert len(found) == 6
+
+
+def test_a_failed_sync_is_remembered_until_a_start_has_written_everything_anew(disk):
+    fail_a_sync(disk, opened(disk), b"x")
+    steps = disk.steps
+    opened(disk).abandon()
+    assert not disk.exists("/data/failed-sync")
+    for step in range(1, disk.steps - steps + 1):
+        disk = SimDisk()
+        fail_a_sync(disk, opened(disk), b"x")
+        disk.kill_at = disk.steps + step
+        with pytest.raises(HostDied):
+            opened(disk)
+        disk.kill()
+        log = opened(disk).create(A)
+        found = consume(log)
+        disk.power_cut(random.Random(step))
+        assert consume(opened(disk).create(A)) == found
+
+
+def test_a_sync_that_fails_at_the_start_is_noted(disk):
+    append(opened(disk).create(A), b"x")
+    disk.kill()
+    disk.fail_fsyncs(1)
+    logs = manager(disk)
+    with pytest.raises(OSError, match="output error"):
+        logs.open()
+    logs.close()
+    found = consume(opened(disk).create(A))
+    disk.power_cut(random.Random(1))
+    assert consume(opened(disk).create(A)) == found == [(0, b"x")]
+
+
+def test_a_stop_whose_sync_fails_is_not_clean(disk):
+    logs = opened(disk)
+    append(logs.create(A), b"x")
+    disk.fail_fsyncs(1)
+    with pytest.raises(OSError, match="output error"):
+        logs.close()
+    assert disk.exists("/data/failed-sync")
+    logs = opened(disk)
+    logs.note_failed_sync()
+    logs.close()
+    assert not disk.exists("/data/clean-shutdown")
+
+
+def test_a_failed_sync_that_cannot_be_noted_is_said_aloud(disk, monkeypatch, caplog):
+    logs = opened(disk)
+
+    def read_only(path: str, *, create: bool = False) -> File:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(disk, "open", read_only)
+    logs.note_failed_sync()
+    assert "start the machine anew" in caplog.text
 
 
 def test_maintenance_applies_retention_and_forgets_producers(disk):

@@ -9,8 +9,8 @@ from onceward.broker.log.results import Isolation
 from onceward.broker.records.batch import crc_is_valid, read_header
 from onceward.broker.records.codec import Compression, crc32c, encode
 from onceward.broker.records.control import encode_end_marker
+from onceward.streams.testing.sim import SimDisk
 
-from ..storage.simdisk import SimDisk
 from .harness import NOW, append, batch, consume, end, flush, open_log, send
 
 UNCOMMITTED = Isolation.READ_UNCOMMITTED

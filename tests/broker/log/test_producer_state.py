@@ -6,8 +6,8 @@ from onceward.broker.errors import ErrorCode, KafkaError
 from onceward.broker.log.config import LogConfig
 from onceward.broker.log.partition_log import PartitionLog
 from onceward.broker.log.results import Origin
+from onceward.streams.testing.sim import SimDisk
 
-from ..storage.simdisk import SimDisk
 from .harness import NOW, append, batch, end, flush, open_log, send
 
 LAST = (1 << 31) - 1

@@ -7,8 +7,8 @@ from onceward.broker.log.config import LogConfig
 from onceward.broker.log.partition_log import PartitionLog
 from onceward.broker.log.results import Isolation
 from onceward.broker.storage.segment import Segment
+from onceward.streams.testing.sim.disk import Inode, SimDisk
 
-from ..storage.simdisk import Inode, SimDisk
 from .harness import DIRECTORY, append, consume, end, flush, open_log, send
 
 CONFIG = LogConfig(segment_bytes=1024)
@@ -34,7 +34,7 @@ def damage(disk: SimDisk, path: str, position: int) -> None:
     """Flip a bit, as a failing disk does."""
     found = inode(disk, path)
     found.data[position] ^= 1
-    found.durable = bytes(found.data)
+    found.durable = bytearray(found.data)
 
 
 def filled(disk: SimDisk) -> PartitionLog:

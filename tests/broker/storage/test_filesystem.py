@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceward.broker.storage.filesystem import FileSystem, LockHeldError, OsFileSystem
-
-from .simdisk import Killed, SimDisk
+from onceward.streams.testing.sim import HostDied, SimDisk
 
 
 @pytest.fixture(params=["os", "simulated"])
@@ -182,7 +181,7 @@ def test_an_atomic_write_is_all_or_nothing_at_every_step():
             disk.write_atomic("/data/a", b"old")
             disk.kill_at = disk.steps + kill_at
             finished = False
-            with contextlib.suppress(Killed):
+            with contextlib.suppress(HostDied):
                 disk.write_atomic("/data/a", b"new")
                 finished = True
             disk.power_cut(random.Random(seed))

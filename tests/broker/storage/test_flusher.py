@@ -1,13 +1,15 @@
 import asyncio
 import contextlib
+import errno
 
 import pytest
 
 from onceward.broker.log.partition_log import PartitionLog
 from onceward.broker.storage.flusher import Flusher
+from onceward.streams.testing.sim import SimDisk
+from onceward.streams.testing.sim.disk import SimFile
 
 from ..log.harness import append, open_log
-from .simdisk import SimDisk
 
 
 class Bench:
@@ -119,3 +121,22 @@ async def test_a_log_that_is_closed_during_a_pass_is_let_go(bench):
     bench.flusher.forget(bench.log)
     await bench.let_sync()
     assert (bench.failures, bench.log.high_watermark) == ([], 0)
+
+
+class BrokenFile(SimFile):
+    """Its syncs fail at once; those of others take their time."""
+
+    async def fsync(self) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_failed_sync_is_reported_before_the_others_of_its_pass_end(bench, monkeypatch):
+    bench.append()
+    good = bench.log.unsynced_files()
+    broken = bench.disk.open("/broken", create=True)
+    broken.__class__ = BrokenFile
+    monkeypatch.setattr(bench.log, "unsynced_files", lambda: [*good, broken])
+    await bench.turn()
+    assert (bench.disk.syncs, len(bench.failures), bench.flushed) == (1, 1, [])
+    await bench.let_sync()
+    assert (len(bench.failures), bench.flushed) == (1, [])

@@ -117,6 +117,25 @@ def test_partitions_are_withheld_until_their_holder_let_go_of_them() -> None:
     assert group.fence == {"m1": [], "m2": []}
 
 
+def test_a_restarted_member_learns_that_others_wait_for_what_it_was_to_let_go_of() -> None:
+    """The group gives a static member its old assignment back, without a rebalance."""
+    first = TaskAssignor(GROUPS, "txn-m1")
+    everything = [TopicPartition(t, n) for t in "abc" for n in (0, 1)]
+    infos = {
+        "m1": member(everything, 1, first.metadata([], everything, 1)),
+        "m2": member([], -1, TaskAssignor(GROUPS, "txn-m2").metadata([], [], -1)),
+    }
+    counts = {"a": 2, "b": 2, "c": 2}
+    given_ = first.assign(infos, counts)
+    restarted = TaskAssignor(GROUPS, "txn-m1")
+    assert restarted.on_assignment(given_["m1"], 2)
+    assert not TaskAssignor(GROUPS, "txn-m2").on_assignment(given_["m2"], 2)
+    kept, _ = decode_assignment(given_["m1"])
+    infos["m1"] = member(kept, 2, restarted.metadata([], kept, 2))
+    given_ = restarted.assign(infos, counts)
+    assert not restarted.on_assignment(given_["m1"], 3)
+
+
 def test_the_heir_of_a_dead_member_is_told_to_fence_it_even_by_a_new_leader() -> None:
     group = Group()
     for name in ("m1", "m2", "m3"):

@@ -27,11 +27,27 @@ steps = st.lists(
         st.tuples(st.just("put"), st.sampled_from(KEYS), values),
         st.tuples(st.just("delete"), st.sampled_from(KEYS), st.none()),
         st.tuples(
-            st.sampled_from(["mark", "undo", "commit", "drop", "read"]), st.none(), st.none()
+            st.sampled_from(["mark", "undo", "prepare", "flush", "drop", "read"]),
+            st.none(),
+            st.none(),
         ),
     ),
     max_size=40,
 )
+
+
+def fold(
+    committed: dict[bytes, Any], keys: list[bytes | None], changed: list[bytes | None]
+) -> dict[bytes, Any]:
+    """What a changelog leads to."""
+    folded = dict(committed)
+    for key, data in zip(keys, changed, strict=True):
+        assert key is not None
+        if data is None:
+            folded.pop(key, None)
+        else:
+            folded[key] = json.loads(data)
+    return folded
 
 
 def run(store: Store, actions: list[tuple[str, Any, Any]]) -> None:
@@ -40,6 +56,7 @@ def run(store: Store, actions: list[tuple[str, Any, Any]]) -> None:
     transaction.mark()
     committed: dict[bytes, Any] = {key: json.loads(data) for key, data in store.items()}
     now, marked = dict(committed), dict(committed)
+    prepared: dict[bytes, Any] | None = None
     checkpoint = store.checkpoint
     for action, key, value in actions:
         if action == "put":
@@ -54,20 +71,18 @@ def run(store: Store, actions: list[tuple[str, Any, Any]]) -> None:
         elif action == "undo":
             transaction.roll_back()
             now = dict(marked)
-        elif action == "commit":
+        elif action == "prepare" and prepared is None:
             keys, changed = transaction.prepare()
-            checkpoint += len(keys)
+            assert not transaction.is_dirty
+            assert fold(committed, keys, changed) == now
+            prepared, marked = dict(now), dict(now)
+        elif action == "flush" and prepared is not None:
+            checkpoint += 1
             transaction.flush(checkpoint)
-            for changed_key, data in zip(keys, changed, strict=True):
-                if data is None:
-                    committed.pop(changed_key or b"", None)
-                else:
-                    committed[changed_key or b""] = json.loads(data)
-            assert committed == now
-            marked = dict(now)
+            committed, prepared = prepared, None
         elif action == "drop":
             transaction.drop()
-            now, marked = dict(committed), dict(committed)
+            now, marked, prepared = dict(committed), dict(committed), None
         for each in KEYS:
             found = transaction.get(each)
             assert (now.get(each, ABSENT)) == found
@@ -95,6 +110,19 @@ def test_a_transaction_over_rocksdb_behaves_as_a_dict(tmp_path: Path) -> None:
 
     check()
     store.close()
+
+
+def test_a_second_transaction_is_not_prepared_while_the_first_is_open() -> None:
+    transaction = StoreTransaction(MemoryStore(), encode, json.loads)
+    transaction.put(b"k", 1)
+    transaction.prepare()
+    transaction.put(b"k", 2)
+    with pytest.raises(RuntimeError, match="prepare without flush"):
+        transaction.prepare()
+    transaction.flush(1)
+    assert transaction.store.get(b"k") == b"1"
+    assert transaction.get(b"k") == 2
+    assert transaction.prepare() == ([b"k"], [b"2"])
 
 
 def test_mutating_what_was_read_or_written_changes_nothing() -> None:

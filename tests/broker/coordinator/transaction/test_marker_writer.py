@@ -113,6 +113,17 @@ async def test_a_refused_complete_record_is_tried_again() -> None:
         assert sorted(dialogue.sink.attempts) == [A0, A1]
 
 
+async def test_a_complete_record_for_which_the_disk_was_full_is_tried_again() -> None:
+    """Given up, the transactional id would be busy until the broker restarts."""
+    log = MemoryLog(auto_commit=True)
+    async with CoordinatorDialogue(log) as dialogue:
+        dialogue.sink.hold()
+        await commit_two_partitions(dialogue)
+        log.refusals += [ErrorCode.KAFKA_STORAGE_ERROR]
+        dialogue.sink.release()
+        await dialogue.until_state("CompleteCommit")
+
+
 async def test_a_marker_that_breaks_is_reported_as_a_failure() -> None:
     dialogue = CoordinatorDialogue()
     await dialogue.coordinator.start()

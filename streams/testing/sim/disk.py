@@ -1,8 +1,10 @@
-"""A disk in memory that forgets what was not synced, for crash tests.
+"""A disk in memory that forgets what was not synced.
 
 A *kill* of the process keeps everything that was written (the page cache lives on). A *power cut*
 keeps what was synced; of the rest, changes of directories survive as a random prefix, and each
-write survives whole, torn, as zeros, or not at all, independently of the others.
+write survives whole, torn, as zeros, or not at all, independently of the others. A sync that
+*fails* does as Linux: the pages it could not write are clean from then on, the process goes on
+reading them, and no later sync writes them.
 """
 
 from __future__ import annotations
@@ -11,43 +13,57 @@ import asyncio
 import dataclasses
 import errno
 import posixpath
-import random
+import zlib
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from onceward.broker.storage.filesystem import LockHeldError
-from onceward.broker.types import Buffer
+from ....broker.storage.filesystem import LockHeldError
+from ....broker.types import Buffer
+from .errors import HostDied
+
+if TYPE_CHECKING:
+    import random
+
+    from .host import Host
+
+MEAN_SYNC_S = 1e-3
+SECTOR = 512
 
 
-class Killed(BaseException):
-    """The process dies at this step. Not an Exception: nothing may catch it."""
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Write:
     position: int
     data: bytes
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Truncate:
     size: int
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class Inode:
     """A file's content as the process sees it, and what of it a power cut leaves for sure."""
 
     data: bytearray = dataclasses.field(default_factory=bytearray)
-    durable: bytes = b""
+    durable: bytearray = dataclasses.field(default_factory=bytearray)
     unsynced: list[Write | Truncate] = dataclasses.field(default_factory=list)
 
     def change(self, change: Write | Truncate) -> None:
         _apply(self.data, change)
         self.unsynced.append(change)
 
-    def sync(self, content: bytes, changes: int) -> None:
-        self.durable = content
-        del self.unsynced[:changes]
+    def sync(self, changes: Sequence[Write | Truncate]) -> None:
+        """``changes`` are on the disk, those that another sync did not bring there before."""
+        for change in self.forget(changes):
+            _apply(self.durable, change)
+
+    def forget(self, changes: Sequence[Write | Truncate]) -> list[Write | Truncate]:
+        """No sync will write ``changes`` any more; returns those that none had written yet."""
+        asked = {id(change) for change in changes}
+        known = [change for change in self.unsynced if id(change) in asked]
+        self.unsynced = [change for change in self.unsynced if id(change) not in asked]
+        return known
 
     def lose_power(self, rng: random.Random) -> None:
         data = bytearray(self.durable)
@@ -55,10 +71,10 @@ class Inode:
             survivor = _survivor(change, rng)
             if survivor is not None:
                 _apply(data, survivor)
-        self.data, self.durable, self.unsynced = data, bytes(data), []
+        self.data, self.durable, self.unsynced = data, bytearray(data), []
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True, eq=False)
 class DirectoryChange:
     """``new`` None: removed. ``old`` None: made. A change of a directory moves what is in it."""
 
@@ -71,22 +87,31 @@ Names = dict[str, Inode | None]
 
 
 class SimDisk:
-    """A ``FileSystem``. ``steps`` counts changes; the one numbered ``kill_at`` raises Killed."""
+    """A ``FileSystem``. It works with a host of a ``World`` (syncs then take virtual time and
+    every change is a step of the host) and without one, on any event loop.
 
-    def __init__(self) -> None:
+    ``steps`` counts changes; the one numbered ``kill_at`` raises HostDied.
+    """
+
+    def __init__(self, host: Host | None = None) -> None:
         self.names: Names = {"": None, "/": None}
-        self._durable_names: Names = dict(self.names)
-        self._pending: list[DirectoryChange] = []
-        self._locks: dict[str, SimLock] = {}
+        self.host = host
         self.steps = 0
         self.kill_at: int | None = None
         self.free_bytes: int | None = None
+        """What can still be written before ENOSPC; None: no limit."""
         self.failing_syncs = False
+        """Every sync fails, and loses nothing: a disk that is gone."""
         self.sync_gate: asyncio.Event | None = None
         """While set and unset as an event, async syncs hang after they began."""
         self.syncs = 0
+        self._durable_names: Names = dict(self.names)
+        self._pending: list[DirectoryChange] = []
+        self._locks: dict[str, SimLock] = {}
+        self._failing_fsyncs = 0
+        self._slow_s = self._slow_p = 0.0
 
-    # crashes
+    # -- faults ---------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """The process is gone: its locks are free, its writes are kept."""
@@ -94,6 +119,7 @@ class SimDisk:
         self.kill_at = None
 
     def power_cut(self, rng: random.Random) -> None:
+        """Keep what was synced, and of the rest what ``rng`` spares."""
         self.kill()
         names = dict(self._durable_names)
         for change in self._pending[: rng.randint(0, len(self._pending))]:
@@ -105,12 +131,15 @@ class SimDisk:
             if inode is not None:
                 inode.lose_power(rng)
 
-    def step(self) -> None:
-        self.steps += 1
-        if self.kill_at is not None and self.steps >= self.kill_at:
-            raise Killed
+    def fail_fsyncs(self, count: int) -> None:
+        """The next ``count`` syncs of files fail with EIO and lose the dirty pages."""
+        self._failing_fsyncs = count
 
-    # FileSystem
+    def slow_fsync(self, mean_s: float, probability: float) -> None:
+        """From now on such a part of the syncs takes ``mean_s`` on average; (0, 0) ends it."""
+        self._slow_s, self._slow_p = mean_s, probability
+
+    # -- FileSystem -----------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         inode = self.names.get(path)
@@ -119,7 +148,7 @@ class SimDisk:
             if not create or path in self.names:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._check_parent(path)
-            self.step()
+            self.step("write", path)
             created = True
             inode = Inode()
             self._change(DirectoryChange(None, path, inode))
@@ -141,17 +170,17 @@ class SimDisk:
         if path in self.names:
             return
         self.makedirs(posixpath.dirname(path))
-        self.step()
+        self.step("write", path)
         self._change(DirectoryChange(None, path))
 
     def rename(self, old: str, new: str) -> None:
         self._check_exists(old)
-        self.step()
+        self.step("rename", f"{old} {new}")
         self._change(DirectoryChange(old, new))
 
     def remove(self, path: str) -> None:
         self._check_exists(path)
-        self.step()
+        self.step("remove", path)
         self._change(DirectoryChange(path, None))
 
     def remove_tree(self, path: str) -> None:
@@ -166,20 +195,21 @@ class SimDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         self._check_parent(path)
         self._check_space(len(data))
-        self.step()
-        inode = Inode(bytearray(data), bytes(data))
         temporary = path + ".tmp"
+        self.step("write", temporary)
+        inode = Inode()
+        inode.change(Write(0, bytes(data)))
         self._change(DirectoryChange(None, temporary, inode))
-        self.step()
-        self._change(DirectoryChange(temporary, path))
-        self.step()
-        self._sync_names(path)
+        self.sync_file(temporary, inode, inode.unsynced, created=False)
+        self.rename(temporary, path)
+        self.sync_names(path)
         self.fsync_dir(posixpath.dirname(path))
 
     def fsync_dir(self, path: str) -> None:
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        self.step()
+        self.step("fsync_dir", path)
+        self._block()
         for change in list(self._pending):
             if posixpath.dirname(change.new or change.old or "") == path:
                 self._settle(change)
@@ -195,11 +225,62 @@ class SimDisk:
         if self._locks.get(lock.path) is lock:
             del self._locks[lock.path]
 
-    # used by SimFile
+    # -- used by SimFile ------------------------------------------------------------------------
+
+    def step(self, kind: str, path: str, data: bytes = b"") -> None:
+        """A change is about to happen. Raises HostDied: it must not."""
+        if self.host is not None:
+            self.host.step(kind, path)
+            self.host.world.record(kind, self.host.name, path, len(data), zlib.crc32(data))
+        self.steps += 1
+        if self.kill_at is not None and self.steps >= self.kill_at:
+            raise HostDied
+
+    def sync_latency(self) -> float:
+        """Virtual seconds the next sync takes; 0 without a host."""
+        if self.host is None:
+            return 0.0
+        rng = self.host.world.rng("disk")
+        mean = MEAN_SYNC_S
+        if self._slow_p and rng.random() < self._slow_p:
+            mean = self._slow_s
+        return rng.expovariate(1 / mean) if mean else 0.0
+
+    def sync_file(
+        self, path: str, inode: Inode, changes: Sequence[Write | Truncate], *, created: bool
+    ) -> None:
+        """End a sync that covers ``changes``. Raises OSError and HostDied."""
+        self.step("fsync", path)
+        if self.failing_syncs:
+            raise OSError(errno.EIO, "the disk is broken")
+        if self._failing_fsyncs:
+            self._failing_fsyncs -= 1
+            inode.forget(changes)
+            raise OSError(errno.EIO, "Input/output error")
+        inode.sync(changes)
+        if created:
+            self.sync_names(path)
+
+    def block(self) -> None:
+        """A blocking sync: the process does nothing else meanwhile."""
+        self._block()
 
     def sync_names(self, path: str) -> None:
-        """Make the creation of ``path`` and of the directories it is in durable."""
-        self._sync_names(path)
+        """Make the creation of ``path`` and of the directories it is in durable, and what happened
+        to their names before: changes of one name reach the disk in order."""
+        parents = {path}
+        while path not in ("", "/"):
+            path = posixpath.dirname(path)
+            parents.add(path)
+        due: list[DirectoryChange] = []
+        names: set[str | None] = set()
+        for change in reversed(self._pending):
+            touched = {change.old, change.new} - {None}
+            if (change.old is None and change.new in parents) or names & touched:
+                names |= touched
+                due.append(change)
+        for change in reversed(due):
+            self._settle(change)
 
     def take_space(self, wanted: int) -> int:
         """How many of the bytes fit."""
@@ -208,6 +289,10 @@ class SimDisk:
         taken = min(wanted, self.free_bytes)
         self.free_bytes -= taken
         return taken
+
+    def _block(self) -> None:
+        if self.host is not None and self.host.loop is not None:
+            self.host.loop.block(self.sync_latency())
 
     def _check_space(self, wanted: int) -> None:
         if self.take_space(wanted) < wanted:
@@ -223,15 +308,6 @@ class SimDisk:
     def _change(self, change: DirectoryChange) -> None:
         _apply_to_names(self.names, change)
         self._pending.append(change)
-
-    def _sync_names(self, path: str) -> None:
-        parents = {path}
-        while path not in ("", "/"):
-            path = posixpath.dirname(path)
-            parents.add(path)
-        for change in list(self._pending):
-            if change.old is None and change.new in parents:
-                self._settle(change)
 
     def _settle(self, change: DirectoryChange) -> None:
         _apply_to_names(self._durable_names, change)
@@ -253,7 +329,7 @@ class SimFile:
         assert not self._closed
         data = b"".join(buffers)
         position = len(self._inode.data)
-        self._disk.step()
+        self._disk.step("write", self._path, data)
         fits = self._disk.take_space(len(data))
         if fits:
             self._inode.change(Write(position, data[:fits]))
@@ -263,7 +339,7 @@ class SimFile:
 
     def pread(self, position: int, length: int) -> bytes:
         assert not self._closed
-        return bytes(self._inode.data[position : position + length])
+        return bytes(memoryview(self._inode.data)[position : position + length])
 
     async def fsync(self) -> None:
         if self._closed:
@@ -274,30 +350,27 @@ class SimFile:
         if gate is not None:
             await gate.wait()
         else:
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._disk.sync_latency())
         finish()
 
     def fsync_now(self) -> None:
         assert not self._closed
+        self._disk.block()
         self.begin_sync()()
 
     def begin_sync(self) -> Callable[[], None]:
         """A sync in two halves: it covers what is written now, and counts when it is finished."""
-        content, changes = bytes(self._inode.data), len(self._inode.unsynced)
+        changes = list(self._inode.unsynced)
 
         def finish() -> None:
-            self._disk.step()
-            if self._disk.failing_syncs:
-                raise OSError(errno.EIO, "the disk is broken")
-            self._inode.sync(content, changes)
-            if self._created:
-                self._disk.sync_names(self._path)
+            self._disk.sync_file(self._path, self._inode, changes, created=self._created)
+            self._created = False
 
         return finish
 
     def truncate(self, size: int) -> None:
         assert not self._closed
-        self._disk.step()
+        self._disk.step("truncate", self._path)
         self._inode.change(Truncate(size))
 
     def close(self) -> None:
@@ -329,8 +402,8 @@ def _survivor(change: Write | Truncate, rng: random.Random) -> Write | Truncate 
     if outcome == "torn":
         return Write(change.position, change.data[: rng.randint(0, len(change.data))])
     if outcome == "sector":
-        sectors = len(change.data) // 512
-        return Write(change.position, change.data[: 512 * rng.randint(0, sectors)])
+        sectors = len(change.data) // SECTOR
+        return Write(change.position, change.data[: SECTOR * rng.randint(0, sectors)])
     if outcome == "zeros":
         return Write(change.position, bytes(len(change.data)))
     return change if outcome == "whole" else None

@@ -1,0 +1,248 @@
+"""Sinks over a DB-API driver: the transaction, the positions, bad rows, and the thread it all runs
+in.
+
+    class Ledger(DatabaseSink):
+        def connect(self):
+            return driver.connect(..., autocommit=True)
+
+        def apply(self, batch):
+            batch.connection.cursor().executemany("CALL book(?, ?)", batch.values)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypeVar
+
+from onceward.broker.client import TopicPartition
+
+from .effects import Batch
+from .errors import SinkError, SinkFenced, SinkUnavailable
+from .positions import Advance, Claim, PositionTable, Start
+from .sink import TransactionalSink
+
+T = TypeVar("T")
+
+
+class DatabaseSink(TransactionalSink):
+    """Implement ``connect`` and ``apply``; ``judge`` says what the driver's errors mean.
+
+    Everything runs in one thread of the sink's own, one call at a time; a call that takes longer
+    than ``timeout`` seconds is interrupted, where the driver can, and counts as unknown. When
+    ``apply`` raises because of a row, the batch is halved within savepoints until the bad rows are
+    alone, so it may be called several times with parts of a batch.
+    """
+
+    placeholder: ClassVar[str] = "?"
+    quote: ClassVar[str] = '"'
+    key_text: ClassVar[str] = "TEXT"
+    """A text type that may be part of a primary key."""
+
+    def __init__(self, name: str, *, on_error: str | None = None, timeout: float = 10.0) -> None:
+        super().__init__(name, on_error=on_error)
+        self.timeout = timeout
+        self._connection: Any = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._last: asyncio.Future[Any] | None = None
+        self._users = 0
+
+    # what a subclass says
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """A connection that begins no transactions by itself."""
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> None:
+        """Execute ``batch`` on ``batch.connection``; the transaction is open and not yours to
+        end."""
+
+    def prepare(self) -> None:
+        """Called with a new connection: create or check tables. Raises SinkError."""
+
+    def judge(self, error: Exception) -> SinkUnavailable | SinkError | None:
+        """What an exception of the driver means; None: the row's fault."""
+        if type(error).__name__ in ("InterfaceError", "OperationalError"):
+            return SinkUnavailable(f"{self.describe()}: {error}")
+        return None
+
+    def begin(self) -> None:
+        self.execute("BEGIN")
+
+    def interrupt(self) -> None:
+        """Make the call that runs in the thread end early; called from another thread."""
+
+    def forget_schema(self) -> None:
+        """Something was rolled back: what is known about the tables may be wrong."""
+
+    # for subclasses
+
+    @property
+    def connection(self) -> Any:
+        """The open connection. Only within the sink's thread."""
+        return self._connection
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run one statement; returns the cursor. Only within the sink's thread."""
+        cursor = self._connection.cursor()
+        cursor.execute(statement, tuple(parameters))
+        return cursor
+
+    # TransactionalSink
+
+    async def start(self) -> None:
+        self._users += 1
+        await self._run(lambda: None)
+
+    async def close(self) -> None:
+        self._users = max(0, self._users - 1)
+        if self._users == 0 and self._executor is not None:
+            executor, self._executor = self._executor, None
+            closing = asyncio.get_running_loop().run_in_executor(executor, self._disconnect)
+            await asyncio.wait([closing], timeout=self.timeout)
+            executor.shutdown(wait=False)
+
+    async def take_over(
+        self, app: str, starts: Mapping[TopicPartition, Start]
+    ) -> dict[TopicPartition, Claim]:
+        positions = self._positions(app)
+
+        def work() -> dict[TopicPartition, Claim]:
+            claims = {}
+            for tp, start in sorted(starts.items()):
+                claim = positions.take_over(self.execute, tp, start)
+                if claim is None:
+                    raise SinkUnavailable(f"{self.describe()}: {tp} is being taken over elsewhere")
+                claims[tp] = claim
+            return claims
+
+        return await self._run(lambda: self._in_transaction(work))
+
+    async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:
+        positions = self._positions(batch.app)
+
+        def work() -> None:
+            lost = positions.advance(self.execute, advances)
+            if lost is not None:
+                raise SinkFenced(f"{self.describe()}: {lost} belongs to another worker now")
+            batch.connection = self._connection
+            self._apply(batch)
+            if batch.refused:
+                refused = [(batch.ids()[index], reason) for index, reason in batch.refused]
+                positions.keep_refused(self.execute, refused, advances)
+
+        await self._run(lambda: self._in_transaction(work))
+
+    # within the thread
+
+    def _apply(self, batch: Batch) -> None:
+        """Apply; halve what fails until the bad rows are alone."""
+        if not len(batch):
+            return
+        known = len(batch.refused)
+        self.execute("SAVEPOINT onceward")
+        try:
+            self.apply(batch)
+        except Exception as error:
+            if _is_ours(error):
+                raise
+            verdict = self.judge(error)
+            if verdict is not None:
+                raise verdict from error
+            self.execute("ROLLBACK TO SAVEPOINT onceward")
+            self.execute("RELEASE SAVEPOINT onceward")
+            self.forget_schema()
+            del batch.refused[known:]
+            if len(batch) == 1:
+                batch.refuse(0, f"{type(error).__name__}: {error}")
+            else:
+                middle = len(batch) // 2
+                self._apply(batch.part(0, middle))
+                self._apply(batch.part(middle, len(batch)))
+        else:
+            self.execute("RELEASE SAVEPOINT onceward")
+
+    def _in_transaction(self, work: Callable[[], T]) -> T:
+        self.begin()
+        try:
+            result = work()
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return result
+
+    def _roll_back(self) -> None:
+        self.forget_schema()
+        try:
+            self.execute("ROLLBACK")
+        except Exception:  # noqa: BLE001 - the connection is in no state to go on with
+            self._disconnect()
+
+    def _connect(self) -> None:
+        if self._connection is None:
+            self._connection = self.connect()
+            self.forget_schema()
+            try:
+                self.prepare()
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception:  # noqa: BLE001 - it is gone in any case
+                return
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        try:
+            self._connect()
+            return work()
+        except Exception as error:
+            if _is_ours(error):
+                raise
+            verdict = self.judge(error)
+            if verdict is None:
+                verdict = SinkError(f"{self.describe()}: {type(error).__name__}: {error}")
+            if isinstance(verdict, SinkUnavailable):
+                self._disconnect()
+            raise verdict from error
+
+    # beside the thread
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run in the sink's thread, at most for ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        if self._last is not None and not self._last.done():
+            await asyncio.wait([self._last], timeout=self.timeout)
+            if not self._last.done():
+                raise SinkUnavailable(f"{self.describe()} still does not answer")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, f"sink-{self.name}")
+        future = loop.run_in_executor(self._executor, self._guarded, work)
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._last = future
+        await asyncio.wait([future], timeout=self.timeout)
+        if future.done():
+            return future.result()
+        self.interrupt()
+        raise SinkUnavailable(f"{self.describe()} did not answer within {self.timeout:g} s")
+
+    def _positions(self, app: str) -> PositionTable:
+        return PositionTable(
+            app, self.name, placeholder=self.placeholder, quote=self.quote, text=self.key_text
+        )
+
+    def create_positions(self) -> None:
+        """The tables of the helper; for ``prepare``."""
+        self._positions("").create(self.execute)
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, SinkUnavailable | SinkError)

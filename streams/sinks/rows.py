@@ -1,0 +1,135 @@
+"""Rows of a table from what agents write, and a table's columns from a declared type. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ..errors import ConfigurationError
+from ..serde.json import is_pydantic
+
+Row = dict[str, Any]
+PLAIN: Final = frozenset({int, str, float, bytes, type(None)})
+"""Types every database takes as they are."""
+
+
+_CLASS_VAR: Final[object] = typing.ClassVar
+
+
+class Deletion(NamedTuple):
+    """The row with this key goes."""
+
+    key: Row
+
+
+class Run(NamedTuple):
+    """Consecutive values that one statement can write: the same columns, all rows or all
+    deletions."""
+
+    is_deletion: bool
+    columns: tuple[str, ...]
+    start: int
+    rows: list[Row]
+
+
+def as_row(value: Any) -> Row:
+    """A new dict by column from a dict, Record, dataclass, pydantic or Faust model. Raises
+    TypeError."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names}
+    if is_pydantic(type(value)):
+        return dict(value.model_dump())
+    if hasattr(value, "asdict"):
+        return dict(value.asdict())
+    raise TypeError(
+        f"a row is a dict, Record, dataclass or model, not {type(value).__name__}: {value!r}"
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value as a database without own types for it keeps it: ISO times, decimals and UUIDs as
+    text, enums as their values, containers and models as JSON text. Raises TypeError."""
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    for kind in (int, str, float, bytes):
+        if isinstance(value, kind) and not isinstance(value, enum.Enum):
+            return kind(value)  # type: ignore[arg-type]
+    built = msgspec.to_builtins(value)
+    return built if type(built) in PLAIN else msgspec.json.encode(built).decode()
+
+
+def runs(values: Sequence[Row | Deletion]) -> Iterator[Run]:
+    """Split into runs, in order: rows of one key must be written in the order they came."""
+    current: Run | None = None
+    for index, value in enumerate(values):
+        is_deletion = type(value) is Deletion
+        row = value.key if isinstance(value, Deletion) else value
+        columns = tuple(row)
+        if current is None or (is_deletion, columns) != current[:2]:
+            if current is not None:
+                yield current
+            current = Run(is_deletion, columns, index, [])
+        current.rows.append(row)
+    if current is not None:
+        yield current
+
+
+def columns_of(value_type: Any, name_of: Callable[[Any], str]) -> dict[str, str]:
+    """Column types by name, in the order of the type's fields.
+
+    ``value_type``: a Record, dataclass, TypedDict or pydantic class, or a dict of columns to Python
+    types or SQL type names. ``name_of`` names a Python type (without ``| None``) in SQL. Raises
+    ConfigurationError.
+    """
+    if isinstance(value_type, dict):
+        hints = value_type
+    elif isinstance(value_type, type):
+        try:
+            hints = typing.get_type_hints(value_type)
+        except NameError as error:
+            raise ConfigurationError(
+                f"the fields of {value_type.__name__} cannot be looked at: {error}"
+            ) from None
+        if is_pydantic(value_type):
+            fields = value_type.model_fields  # type: ignore[attr-defined]
+            hints = {name: hint for name, hint in hints.items() if name in fields}
+        hints = {
+            name: hint for name, hint in hints.items() if typing.get_origin(hint) is not _CLASS_VAR
+        }
+    else:
+        hints = {}
+    if not hints:
+        raise ConfigurationError(
+            f"{value_type!r} says no columns: give value_type= a Record, dataclass, TypedDict or "
+            'model class, or a dict such as {"account": str, "amount": int}'
+        )
+    return {
+        name: hint if isinstance(hint, str) else name_of(_without_none(hint))
+        for name, hint in hints.items()
+    }
+
+
+def _without_none(hint: Any) -> Any:
+    """``int`` from ``int | None`` and ``Annotated[int, ...]``."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _without_none(typing.get_args(hint)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        return _without_none(members[0]) if len(members) == 1 else object
+    return hint if origin is None else origin

@@ -1,0 +1,152 @@
+"""The port of a system outside of Kafka that agents write to.
+
+An own sink is a subclass of ``Sink`` (the system offers nothing, or takes the same key twice as
+once) or of ``database.DatabaseSink`` (it has transactions) with one method, ``apply``. The helper
+around it does the rest: it collects what agents write, calls ``apply`` at a commit, keeps the
+positions, skips what is there already after a crash and fences workers that lost a partition.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from onceward.broker.client import TopicPartition
+
+from ..config import ErrorPolicy, choice
+from ..engine.context import CURRENT
+from ..engine.feed import Slot
+from ..errors import ConfigurationError, OutsideAgentError
+from .effects import Batch
+from .positions import Advance, Claim, Start
+
+
+class Strength(enum.StrEnum):
+    """What a crash at any moment does to the effects of a sink.
+
+    TRANSACTIONAL      nothing: effects and position change together, every effect appears once,
+                       under every processing guarantee but at most once
+    IDEMPOTENT_BY_KEY  effects are repeated with the same key, and the system ignores the second
+    AT_LEAST_ONCE      effects since the last commit may be repeated
+
+    Under at most once a crash loses the effects since the last commit with any sink.
+    """
+
+    TRANSACTIONAL = "transactional"
+    IDEMPOTENT_BY_KEY = "idempotent by key"
+    AT_LEAST_ONCE = "at least once"
+
+
+class Sink(ABC):
+    """A declared sink; ``name`` is unique in its app and must stay the same over restarts.
+
+    ``on_error``: ``stop`` or ``dead_letter``, for effects the system refuses; default: the app's
+    ``on_agent_error``. Everything but ``write`` is called by the engine, one call at a time per
+    worker. Raises ConfigurationError.
+    """
+
+    strength: ClassVar[Strength] = Strength.AT_LEAST_ONCE
+
+    def __init__(self, name: str, *, on_error: str | None = None) -> None:
+        if not name:
+            raise ConfigurationError("a sink needs a name")
+        self.name = name
+        self.target: Sink = self
+        """What the engine drives: a test may put a stand-in here."""
+        self.on_error = None if on_error is None else choice(ErrorPolicy, "on_error", on_error)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def describe(self) -> str:
+        """For messages: the sink and where it leads."""
+        return f"sink {self.name!r}"
+
+    # for agents
+
+    def write(self, value: Any, *, key: Any = None) -> Awaitable[None]:
+        """Write one effect of the record being handled; await the result (it is cheap).
+
+        It appears in the system with the commit that covers the record, or never. What ``None``
+        and ``key`` mean is the sink's business: a table deletes the row with that key. Raises
+        OutsideAgentError, and TypeError or ValueError for what the sink cannot write.
+        """
+        slot = CURRENT.get()
+        effects = slot.effects.get(self) if type(slot) is Slot else None
+        if effects is None or type(slot) is not Slot or slot.block is None:
+            raise self._outside(type(slot) is Slot)
+        effects.add(self.encode(value, key, slot), slot.block, slot.index, slot.feed.node.name)
+        return slot.done
+
+    def delete(self, key: Any) -> Awaitable[None]:
+        """Write a tombstone: ``write(None, key=key)``."""
+        return self.write(None, key=key)
+
+    def encode(self, value: Any, key: Any, slot: Slot) -> Any:
+        """What is kept of a written value until the commit; it must not change afterwards.
+
+        Called within the agent, so what it raises is the agent's error.
+        """
+        return dict(value) if type(value) is dict else value
+
+    # for the engine
+
+    async def start(self) -> None:
+        """Connect and check. Raises SinkError, SinkUnavailable."""
+        return
+
+    async def close(self) -> None:
+        """Disconnect. Idempotent."""
+        return
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> Awaitable[None] | None:
+        """Make the effects of ``batch`` happen, in order and durably.
+
+        Plain or async. ``batch.refuse(index, reason)`` for a value the system does not take. Raises
+        SinkUnavailable when it should be tried again; any other exception stops the worker.
+        """
+
+    async def deliver(self, batch: Batch) -> None:
+        """``apply`` of a sink without transactions."""
+        waiting = self.apply(batch)
+        if inspect.isawaitable(waiting):
+            await waiting
+
+    def _outside(self, in_agent: bool) -> OutsideAgentError:
+        if in_agent:
+            return OutsideAgentError(
+                f"sink {self.name!r} was not seen in this agent when the app started; name it in "
+                "the agent's function, or declare it: @app.agent(topic, sink=[...])"
+            )
+        return OutsideAgentError(
+            f"sink {self.name!r} can only be written to by an agent handling an event: the event's "
+            "position is what makes the write happen once"
+        )
+
+
+class TransactionalSink(Sink):
+    """A sink that changes effects and positions together. See ``DatabaseSink`` for the usual
+    way."""
+
+    strength: ClassVar[Strength] = Strength.TRANSACTIONAL
+
+    @abstractmethod
+    async def take_over(
+        self, app: str, starts: Mapping[TopicPartition, Start]
+    ) -> dict[TopicPartition, Claim]:
+        """Become the owner of these partitions: from now on every other worker's commit is
+        refused.
+
+        A partition that was never here begins at ``position``. Raises SinkUnavailable.
+        """
+
+    @abstractmethod
+    async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:
+        """Apply ``batch`` and move the positions, all or nothing, by compare-and-set.
+
+        Raises SinkFenced (nothing happened), SinkUnavailable (nobody knows), SinkError.
+        """

@@ -1,0 +1,192 @@
+"""Makes the faults of a plan happen to a simulated cluster, and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .cluster import BROKER, SimCluster
+from .faults import Aim, Fault
+from .frames import FrameWatch
+
+if TYPE_CHECKING:
+    from .sim.host import Host, Step
+
+_REST_S = 0.2
+"""How long a plan's last fault is left to itself before everything is set right."""
+_AIM_S = 2.0
+"""How long an aimed fault waits for its moment."""
+
+
+class Nemesis:
+    """One plan for one cluster; ``begin`` starts its clock."""
+
+    def __init__(self, cluster: SimCluster, plan: Sequence[Fault]) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._plan = plan
+        self._network = cluster.world.network
+        self._hosts = {host.name: host for host in [*cluster.hosts, cluster.client]}
+        self._aims: list[_Aiming] = []
+        self._watch = FrameWatch(BROKER)
+        if any(fault.kind == "aimed" for fault in plan):
+            self._world.on_step = self._on_step
+
+    def begin(self) -> None:
+        """Schedule the faults, and the calm after them."""
+        if not self._plan:
+            self._cluster.calm = True
+            return
+        end = 0.0
+        for fault in self._plan:
+            self._world.after(fault.at, self._strike, fault)
+            end = max(end, fault.at + _duration(fault) + _REST_S)
+        self._world.after(end, self._calm)
+
+    def _calm(self) -> None:
+        """Set everything right: from here on the cluster must come to its end."""
+        self._cluster.note("", "heal", "everything")
+        self._world.on_step = None
+        self._aims.clear()
+        self._network.heal()
+        for host in self._cluster.hosts:
+            host.disk.free_bytes = None
+            host.disk.fail_fsyncs(0)
+            host.disk.slow_fsync(0.0, 0.0)
+            host.resume()
+            self._cluster.restart(host)
+        self._cluster.client.resume()
+        self._cluster.calm = True
+
+    def _strike(self, fault: Fault) -> None:
+        host = self._hosts[fault.target]
+        if fault.kind == "aimed":
+            self._aims.append(_Aiming(host, fault.aim))
+            return
+        self._cluster.note(host.name, fault.kind, ", ".join(str(arg) for arg in fault.args))
+        _STRIKES[fault.kind](self, host, *fault.args)
+
+    def kill(self, host: Host, restart_s: float) -> None:
+        self._cluster.crash(host, power=False, restart_s=restart_s)
+
+    def power_off(self, host: Host, restart_s: float) -> None:
+        self._cluster.crash(host, power=True, restart_s=restart_s)
+
+    def pause(self, host: Host, seconds: float) -> None:
+        host.pause(seconds)
+
+    def partition(self, host: Host, other: str, oneway: bool, seconds: float) -> None:
+        if host.name != other:
+            self._network.partition(host, other, oneway=oneway)
+            self._world.after(seconds, self._network.heal, host, other)
+
+    def isolate(self, host: Host, seconds: float) -> None:
+        self._network.isolate(host)
+        self._world.after(seconds, self._network.heal, host)
+
+    def slow(self, host: Host, factor: float, seconds: float) -> None:
+        self._network.slow(host, factor)
+        self._world.after(seconds, self._network.slow, host, 1.0)
+
+    def reset(self, host: Host, pick: int) -> None:
+        connections = [c for c in self._network.connections() if host in (c.client, c.server)]
+        if connections:
+            self._network.reset(connections[pick % len(connections)])
+
+    def half_open(self, host: Host, pick: int) -> None:
+        connections = [c for c in self._network.connections() if host in (c.client, c.server)]
+        if connections:
+            connection = connections[pick % len(connections)]
+            forgets = "client" if connection.client is host else "server"
+            self._network.half_open(connection, forgets=forgets)
+
+    def clock_jump(self, host: Host, seconds: float) -> None:
+        host.clock_skew_s += seconds
+
+    def disk_full(self, host: Host, free_bytes: int, seconds: float) -> None:
+        host.disk.free_bytes = free_bytes
+        self._world.after(seconds, setattr, host.disk, "free_bytes", None)
+
+    def fsync_fail(self, host: Host, count: int) -> None:
+        host.disk.fail_fsyncs(count)
+
+    def slow_fsync(self, host: Host, mean_s: float, probability: float, seconds: float) -> None:
+        host.disk.slow_fsync(mean_s, probability)
+        self._world.after(seconds, host.disk.slow_fsync, 0.0, 0.0)
+
+    # aimed faults
+
+    def _on_step(self, host: Host, step: Step) -> None:
+        names: list[str] | None = None
+        if step.kind in ("send", "receive"):
+            names = self._watch.feed(step.kind, host.name, step.connection, step.data)
+        for aiming in self._aims:
+            if aiming.host is host and aiming.is_hit_by(step, names):
+                self._aims.remove(aiming)
+                self._hit(aiming, step)
+                return
+
+    def _hit(self, aiming: _Aiming, step: Step) -> None:
+        aim = aiming.aim
+        if aim.delay_s > 0:
+            self._world.after(aim.delay_s, self._act, aiming, step)
+        else:
+            self._act(aiming, step)
+
+    def _act(self, aiming: _Aiming, step: Step) -> None:
+        host, aim = aiming.host, aiming.aim
+        detail = (
+            f"at {step.kind} {step.number} ({step.detail}{' ' if aim.match else ''}{aim.match})"
+        )
+        self._cluster.note(host.name, aim.action, detail)
+        if aim.action == "reset":
+            self._network.reset(step.connection)
+        elif aim.action == "pause":
+            host.pause(aim.lasts_s)
+        elif host.alive:
+            self._cluster.crash(host, power=aim.action == "power_off", restart_s=aim.lasts_s)
+
+
+class _Aiming:
+    """An aimed fault that waits for its step."""
+
+    def __init__(self, host: Host, aim: Aim) -> None:
+        self.host = host
+        self.aim = aim
+        self._seen = 0
+
+    def is_hit_by(self, step: Step, names: Sequence[str] | None) -> bool:
+        aim = self.aim
+        if step.kind != aim.step_kind:
+            return False
+        if aim.match and (
+            aim.match not in names if names is not None else aim.match not in step.detail
+        ):
+            return False
+        self._seen += 1
+        return self._seen == aim.nth
+
+
+def _duration(fault: Fault) -> float:
+    """How long a fault lasts: its last argument, for those that end."""
+    if fault.kind in ("reset", "half_open", "clock_jump", "fsync_fail"):
+        return 0.0
+    if fault.kind == "aimed":
+        return _AIM_S + fault.aim.lasts_s + fault.aim.delay_s
+    return float(fault.args[-1])
+
+
+_STRIKES: dict[str, Callable[..., None]] = {
+    "kill": Nemesis.kill,
+    "power_off": Nemesis.power_off,
+    "pause": Nemesis.pause,
+    "partition": Nemesis.partition,
+    "isolate": Nemesis.isolate,
+    "slow": Nemesis.slow,
+    "reset": Nemesis.reset,
+    "half_open": Nemesis.half_open,
+    "clock_jump": Nemesis.clock_jump,
+    "disk_full": Nemesis.disk_full,
+    "fsync_fail": Nemesis.fsync_fail,
+    "slow_fsync": Nemesis.slow_fsync,
+}
