@@ -48,7 +48,10 @@ ALLOWED: dict[str, set[str]] = {
     # the simulated machine knows the two ports it implements, and nothing that runs on it
     "streams.testing.sim": {*LEAVES, "broker.storage", "streams.state", "streams.engine.slots"},
     "streams.cli": {"broker.client", "broker.broker", "broker", "registry", "streams"},
-    "registry": {"broker.client"},
+    # texts in, verdicts out: what a schema is, and who can read whose data
+    "registry.schemas": set(),
+    "registry.compatibility": {"registry.schemas"},
+    "registry": {"broker.client", "registry.schemas", "registry.compatibility"},
 }
 
 PURE = (
@@ -71,6 +74,8 @@ PURE = (
     "streams.sinks.positions",
     "streams.sinks.rows",
     "streams.sinks.table",
+    "registry.schemas",
+    "registry.compatibility",
 )
 IMPURE_MODULES = {"asyncio", "time", "random", "os", "socket", "threading", "uuid", "secrets"}
 
