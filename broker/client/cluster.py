@@ -88,6 +88,7 @@ class Client:
         self._interest: set[str] = set()
         self._refresh_lock = asyncio.Lock()
         self._refreshes_begun = 0
+        self._refresh_error: KafkaError | None = None
         self._refreshed_at = float("-inf")
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -95,8 +96,8 @@ class Client:
     # life
 
     async def start(self) -> None:
-        """Connect to any bootstrap server. Raises KafkaError when none answers in the request
-        timeout.
+        """Connect to any bootstrap server, trying them again and again. Raises KafkaError when none
+        answers in the request timeout.
         """
         await self.refresh_metadata()
 
@@ -233,6 +234,8 @@ class Client:
         nodes = list(self.metadata.nodes)
         self.rng.shuffle(nodes)
         candidates = nodes + [-1 - i for i in range(len(self._bootstrap))]
+        # Those that could be reached last time come first: one that hangs may take all the time.
+        candidates.sort(key=self._pool.failures)
         for last, node_id in enumerate(candidates, start=1 - len(candidates)):
             try:
                 return await self._pool.get(node_id, lane, deadline)
@@ -280,15 +283,25 @@ class Client:
     async def refresh_metadata(self, topics: Collection[str] = ()) -> None:
         """Load metadata of everything anybody asked for, and of ``topics`` from now on.
 
-        Callers that come while one load waits to begin share it.
+        Callers that come while one load waits to begin share it, and its failure.
         """
         self._interest.update(topics)
         begun = self._refreshes_begun
         async with self._refresh_lock:
             if self._refreshes_begun > begun:
+                if self._refresh_error is not None:
+                    raise self._refresh_error
                 return
             self._refreshes_begun += 1
-            await self._load_metadata()
+            try:
+                await self._load_metadata()
+            except KafkaError as error:
+                self._refresh_error = error
+                raise
+            except asyncio.CancelledError:
+                self._refreshes_begun = begun  # nothing to share
+                raise
+            self._refresh_error = None
 
     async def _load_metadata(self) -> None:
         wanted = sorted(self._interest)

@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import ErrorCode, KafkaError
 from .backoff import Backoff
 from .connection import Connection
 from .errors import ConnectionFailed
 from .metadata import Node
+
+FIRST_DIAL_SHARE = 0.25
+"""Of the timeout, for the first attempt to reach a node; each further one in a row has twice as
+long (Kafka's ``socket.connection.setup.timeout.ms`` grows like that). A machine that is gone
+answers nothing: whoever waits for it alone neither reaches another nor sees it come back."""
+
+
+class Failures(NamedTuple):
+    """What happened at a node since it was last reached."""
+
+    in_a_row: int = 0
+    not_before: float = 0.0
+    reason: str = ""
 
 
 class Connector(Protocol):
@@ -27,6 +40,7 @@ class ConnectionPool:
     and parked joins must not stand before anything else.
 
     After a failure a node is left alone for a while, longer each time; ``on_failure`` hears of it.
+    One attempt takes at most ``timeout_ms``, and the first ones after a success less.
     """
 
     def __init__(
@@ -47,7 +61,7 @@ class ConnectionPool:
         self._on_failure = on_failure
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
-        self._failures: dict[int, tuple[int, float]] = {}
+        self._failures: dict[int, Failures] = {}
         self._lanes = itertools.count(1)
         self._features_epoch = -1
         self._closed = False
@@ -81,6 +95,10 @@ class ConnectionPool:
                 return connection
         return None
 
+    def failures(self, node_id: int) -> int:
+        """How often in a row the node could not be reached."""
+        return self._failures.get(node_id, Failures()).in_a_row
+
     def rename(self, old: int, new: int) -> None:
         """The node reached as ``old`` turned out to be ``new``: keep its connections as that."""
         for key in [key for key in self._connections if key[0] == old]:
@@ -101,7 +119,9 @@ class ConnectionPool:
         timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
         done, _ = await asyncio.wait((opening,), timeout=timeout)
         if not done or opening.cancelled():
-            reason = f"no connection to node {node_id} in time"
+            known = self._failures.get(node_id)
+            because = f": {known.reason}" if known else ""
+            reason = f"no connection to node {node_id} in time{because}"
             raise ConnectionFailed(ErrorCode.REQUEST_TIMED_OUT, reason, sent=False)
         return opening.result()
 
@@ -112,13 +132,15 @@ class ConnectionPool:
 
     async def _open(self, node_id: int, lane: str) -> Connection:
         loop = asyncio.get_running_loop()
-        failures, not_before = self._failures.get(node_id, (0, 0.0))
+        failures, not_before, _ = self._failures.get(node_id, Failures())
         await asyncio.sleep(max(0.0, not_before - loop.time()))
+        share = min(FIRST_DIAL_SHARE * 2.0 ** min(failures, 30), 1.0)
         try:
-            connection = await self._dial(node_id)
-        except KafkaError:
-            delay = self._backoff.delay(failures + 1)
-            self._failures[node_id] = (failures + 1, loop.time() + delay)
+            connection = await self._dial(node_id, self._timeout * share)
+        except KafkaError as error:
+            failures += 1
+            not_before = loop.time() + self._backoff.delay(failures)
+            self._failures[node_id] = Failures(failures, not_before, str(error.message))
             self._on_failure()
             raise
         self._failures.pop(node_id, None)
@@ -128,8 +150,8 @@ class ConnectionPool:
             self.features = connection.features
         return connection
 
-    async def _dial(self, node_id: int) -> Connection:
-        """A connection with its versions known."""
+    async def _dial(self, node_id: int, timeout: float) -> Connection:
+        """A connection with its versions known; ``timeout`` in seconds is for each half."""
         node = self._address_of(node_id)
         if node is None or self._closed:
             reason = "client closed" if self._closed else f"node {node_id} is not known"
@@ -141,13 +163,13 @@ class ConnectionPool:
 
         connect: Connector = self._connect or asyncio.get_running_loop().create_connection
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(timeout):
                 _, connection = await connect(factory, node.host, node.port)
         except (OSError, TimeoutError) as error:
             reason = f"cannot connect to {peer}: {str(error) or 'timed out'}"
             raise ConnectionFailed(ErrorCode.NETWORK_EXCEPTION, reason, sent=False) from error
         try:
-            await connection.handshake(self._timeout)
+            await connection.handshake(timeout)
         except ConnectionFailed as error:
             connection.close()
             raise ConnectionFailed(error.code, str(error.message), sent=False) from error

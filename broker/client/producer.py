@@ -149,9 +149,10 @@ class Producer:
         """Send everything buffered and wait for every answer: one Produce per node and round.
 
         Retries the same batches, in order, for ``delivery_timeout_ms`` (in a transaction at most
-        its timeout). Raises the first error: in a transaction TransactionAborted or ProducerFenced,
-        and ``commit`` is impossible from then on; otherwise KafkaError, and what failed is lost to
-        the producer (its batches may still have been written when the error is a timeout).
+        its timeout); getting a producer id counts. Raises the first error: in a transaction
+        TransactionAborted or ProducerFenced, and ``commit`` is impossible from then on; otherwise
+        KafkaError, and what failed is lost to the producer (its batches may still have been written
+        when the error is a timeout).
         """
         async with self._flushing:
             self._require_sendable()
@@ -180,8 +181,9 @@ class Producer:
     async def _flush(self, outbox: Outbox) -> list[Produced]:
         if not outbox:
             return []
+        deadline = asyncio.get_running_loop().time() + self._delivery_timeout
         if self._idempotent and not self._identity.known:
-            await self._init_idempotent()
+            await self._init_idempotent(deadline)
         transactional = self._transactional_id is not None
         partitions = outbox.partitions
         self._sequences_uncertain = True
@@ -190,7 +192,6 @@ class Producer:
             if transactional:
                 await self._add_partitions(partitions)
             delivery = Delivery(self._client, self._produce_config(), encoded)
-            deadline = asyncio.get_running_loop().time() + self._delivery_timeout
             produced = await delivery.run(deadline)
         except (KafkaError, ValueError, TypeError) as error:
             self._on_flush_failed(error)
@@ -216,10 +217,16 @@ class Producer:
             first_goes_alone=self._idempotent and not self._v2,
         )
 
-    async def _init_idempotent(self) -> None:
-        self._identity = await init_producer_id(
-            self._client, None, 0x7FFFFFFF, NOBODY, timeout_ms=self._request_timeout_ms
-        )
+    async def _init_idempotent(self, deadline: float) -> None:
+        """Part of the delivery: what it was for is lost when it fails, as the rest of a flush."""
+        remaining_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
+        try:
+            self._identity = await init_producer_id(
+                self._client, None, 0x7FFFFFFF, NOBODY, timeout_ms=remaining_ms
+            )
+        except (KafkaError, asyncio.CancelledError):
+            self._outbox.drop()
+            raise
         self._outbox.restart_sequences()
 
     def _on_flush_failed(self, error: KafkaError | ValueError | TypeError) -> None:

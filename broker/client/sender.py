@@ -11,7 +11,7 @@ from ..errors import ErrorCode, KafkaError
 from ..protocol.messages import ProduceRequest, ProduceResponse
 from ..types import TopicPartition
 from .cluster import Client
-from .errors import kafka_error
+from .errors import ConnectionFailed, kafka_error
 from .outbox import EncodedBatch
 
 MAX_IN_FLIGHT = 5
@@ -156,14 +156,25 @@ class Delivery:
     async def _find_leaders(self, deadline: float) -> None:
         """Ask for unknown leaders before anything is sent; a topic that does not exist fails."""
         loop = asyncio.get_running_loop()
-        for tp in list(self._queues):
-            if self._client.metadata.partition(tp) is None:
-                remaining_ms = max(int((deadline - loop.time()) * 1000), 1)
+        for tp, queue in list(self._queues.items()):
+            now = loop.time()
+            if self._client.metadata.partition(tp) is None and queue.retry_at <= now:
+                remaining_ms = max(int((deadline - now) * 1000), 1)
                 timeout_ms = min(remaining_ms, self._config.request_timeout_ms)
                 try:
                     await self._client.leader(tp, timeout_ms=timeout_ms)
+                except ConnectionFailed as error:
+                    self._retry_later(queue, error)
                 except KafkaError as error:
                     self._fail(tp, error)
+
+    def _retry_later(self, queue: _Queue, error: KafkaError) -> None:
+        self._last_error = error
+        queue.failures += 1
+        delay = self._client.backoff.delay(queue.failures)
+        if error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            delay = CONCURRENT_TRANSACTIONS_BACKOFF
+        queue.retry_at = asyncio.get_running_loop().time() + delay
 
     def _send_rounds(self) -> None:
         """As many rounds as are allowed in flight; a round has the next batch of each partition."""
@@ -269,11 +280,7 @@ class Delivery:
         if not (error.retriable or overtook):
             self._fail(batch.tp, error)
             return
-        queue.failures += 1
-        delay = self._client.backoff.delay(queue.failures)
-        if error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            delay = CONCURRENT_TRANSACTIONS_BACKOFF
-        queue.retry_at = asyncio.get_running_loop().time() + delay
+        self._retry_later(queue, error)
         if error.code in _STALE_METADATA:
             self._client.request_metadata_refresh()
 

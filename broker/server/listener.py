@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from collections.abc import Callable
 from .connection import Address, Connection, Limits, Serve
 
 logger = logging.getLogger(__name__)
+
+BACKLOG = 512
+BIND_ATTEMPTS = 20
 
 
 def parse_address(text: str) -> Address:
@@ -56,14 +60,34 @@ class Listener:
         return len(self._connections)
 
     async def start(self, listen: Address) -> None:
-        """Bind and accept. Raises OSError when the address is taken."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._connection, listen.host or None, listen.port, backlog=512
-        )
+        """Bind and accept, on all addresses that the host has (an empty host: on every one).
+
+        Port 0 is one free port for all of them. Raises OSError when the address is taken.
+        """
+        self._server, port = await self._bind(listen)
         bound = self._server.sockets[0].getsockname()
-        self.address = Address(listen.host or bound[0], bound[1])
+        self.address = Address(listen.host or bound[0], port)
         self._check_idle()
+
+    async def _bind(self, listen: Address) -> tuple[asyncio.Server, int]:
+        loop = asyncio.get_running_loop()
+        host, wanted = listen.host or None, listen.port
+        for attempt in itertools.count(1):
+            try:
+                server = await loop.create_server(self._connection, host, wanted, backlog=BACKLOG)
+            except OSError as error:
+                # Free at one address, taken at another.
+                if listen.port or error.errno != errno.EADDRINUSE or attempt >= BIND_ATTEMPTS:
+                    raise
+                wanted = 0
+                continue
+            port, *others = {sock.getsockname()[1] for sock in server.sockets}
+            if not others:
+                return server, port
+            # Each address (of IPv4 and of IPv6) got a free port of its own.
+            server.close()
+            wanted = port
+        raise AssertionError("unreachable")
 
     def stop_accepting(self) -> None:
         """Take no new connection and no further request; what was received is still answered."""

@@ -34,8 +34,8 @@ class Flusher(Generic[LogT]):
     """Syncs dirty logs and moves their high watermarks.
 
     ``on_flushed(log)`` runs after each log's high watermark moved (wake the waiters).
-    ``on_failure(error)`` runs when a sync failed, at once: the kernel may have dropped the pages,
-    so the broker must stop and recover without trust in its cache; the flusher does nothing more.
+    ``on_failure(error)`` runs at once when a sync failed: the kernel may have dropped the pages, so
+    the broker must stop and recover without trust in its cache; the flusher does nothing more.
     """
 
     def __init__(

@@ -72,6 +72,12 @@ Advance = Callable[[int, int], None]
     type=click.IntRange(1),
     help=f"To make up. Default: {Scenario.records}, for the matrix {MATRIX_RECORDS}.",
 )
+@click.option(
+    "--unjudged",
+    metavar="TOPIC,...",
+    default="",
+    help="Topics and sinks that may differ from run to run.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Processes. Default: one per core.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -87,6 +93,7 @@ def verify(
     file: Path | None,
     workers: int | None,
     records: int | None,
+    unjudged: str,
     jobs: int | None,
     keep_going: bool,
     as_json: bool,
@@ -105,6 +112,7 @@ def verify(
         target,
         workers=workers or (MATRIX_WORKERS if is_matrix else Scenario.workers),
         records=records or (MATRIX_RECORDS if is_matrix else Scenario.records),
+        unjudged=tuple(name for name in unjudged.split(",") if name),
     )
     if file is not None:
         scenario = dataclasses.replace(scenario, input=read_input(file, Prepared(scenario)))
@@ -134,6 +142,7 @@ def verify(
 def _command(scenario: Scenario, file: Path | None) -> str:
     parts = ["onceward", "verify", str(scenario.app), "--workers", str(scenario.workers)]
     parts += ["--input", str(file)] if file else ["--records", str(scenario.records)]
+    parts += ["--unjudged", ",".join(scenario.unjudged)] if scenario.unjudged else []
     return shlex.join(parts)
 
 

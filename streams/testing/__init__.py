@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .crash import MatrixReport, crash_matrix
     from .driver import AppDriver, DriverError
-    from .expectation import ReferenceFailed
+    from .expectation import NotDeterministic, ReferenceFailed
     from .faults import Fault
     from .history import Anomaly, History
     from .local import LocalCluster
@@ -29,6 +29,7 @@ _HOMES: Final = {
     "OutputRecord": "records",
     "AnomalyFound": "verification",
     "MatrixReport": "crash",
+    "NotDeterministic": "expectation",
     "Outcome": "simulation",
     "ReferenceFailed": "expectation",
     "Report": "verification",
@@ -45,6 +46,7 @@ __all__ = [
     "History",
     "LocalCluster",
     "MatrixReport",
+    "NotDeterministic",
     "Outcome",
     "OutputRecord",
     "ReferenceFailed",

@@ -70,6 +70,8 @@ def expectation(references: Sequence[History]) -> Expectation:
         levels = _LEVELS[2:] if topic in changelogs else _LEVELS
         projected = ((each, [project(each, h.topic(topic)) for h in references]) for each in levels)
         result.outputs[topic] = _agreed(projected)
+        if result.outputs[topic][0] is Level.NONE:
+            result.differences[topic] = _difference(references, topic)
     for name in sorted({name for history in references for name in history.changelogs}):
         content = table_content(first, name)
         if all(table_content(other, name) == content for other in others):
@@ -81,6 +83,22 @@ def expectation(references: Sequence[History]) -> Expectation:
         projected = ((each, [project_sink(each, e) for e in effects]) for each in levels)
         result.sinks[name] = _agreed(projected)
     return result
+
+
+def _difference(references: Sequence[History], topic: str) -> str:
+    """An example of a committed record that not every run has equally often."""
+    counts = [project(Level.MULTISET, history.topic(topic)) for history in references]
+    for record in counts[0] if all(counts) else ():
+        found = [count[record] for count in counts]
+        if len(set(found)) > 1:
+            return f"{pair(*record)} comes {times(found[0])} in one run, {_else(found)} in another"
+    return (
+        f"{min(map(len, counts))} different records in one run, {max(map(len, counts))} in another"
+    )
+
+
+def _else(found: Sequence[int]) -> str:
+    return times(next(count for count in found if count != found[0]))
 
 
 def _agreed(projected: Iterable[tuple[Level, list[Any]]]) -> tuple[Level, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigurationError
 from .cluster import BROKER, SimCluster
+from .history import Anomaly
 from .loading import AppSource
 from .runner import Died, Runner, run_in_child
 from .scenario import InputSource, Scenario
@@ -122,6 +123,7 @@ def crash_matrix(
     seed: int = SEED,
     settings: dict[str, Any] | None = None,
     broker_config: dict[str, Any] | None = None,
+    unjudged: Collection[str] = (),
     check: Check | None = None,
     jobs: int | None = None,
     keep_going: bool = False,
@@ -131,10 +133,10 @@ def crash_matrix(
 
     The broker dies by SIGKILL and by loss of power, workers by SIGKILL. ``budget`` bounds the runs
     (None: all of them): every kind of step is tried before any is tried more often. ``pairs``: so
-    many runs with a second crash, of any host, soon after the first. ``check`` as in ``simulate``.
-    Raises AnomalyFound, ReferenceFailed and ConfigurationError.
+    many runs with a second crash, of any host, soon after the first. ``check`` and ``unjudged`` as
+    in ``simulate``. Raises AnomalyFound, ReferenceFailed, NotDeterministic, ConfigurationError.
     """
-    scenario = Scenario(app, input, workers, records, settings or {}, broker_config or {})
+    scenario = Scenario(app, input, workers, records, settings or {}, broker_config or {}, unjudged)
     matrix = CrashMatrix(Verification(scenario, check=check, jobs=jobs), seed=seed, jobs=jobs)
     report = matrix.run(budget=budget, pairs=pairs, keep_going=keep_going, progress=progress)
     if report.failures:
@@ -246,10 +248,12 @@ class CrashMatrix:
         return verdict(outcome.anomalies, outcome.history)
 
     def _run(self, crashes: Crashes, taps: list[Tap] | None) -> Outcome:
+        armed: list[_Arming] = []
+
         def arm(cluster: SimCluster) -> None:
             if taps is not None:
                 taps.append(Tap(cluster))
-            _Arming(cluster, crashes)
+            armed.append(_Arming(cluster, crashes))
 
         outcome = self._simulation.execute(self._seed, orderly=True, prepare=arm)
         for tap in taps or ():
@@ -258,6 +262,9 @@ class CrashMatrix:
             )
         number = self._verification.prepared.input_number(self._seed)
         self._simulation.judge(outcome, self._simulation.references.of(number))
+        if armed[0].happened == 0:
+            sentence = f"the run has no step {crashes[0]}: is it another app, input or version?"
+            outcome.anomalies = [Anomaly("no such step", sentence)]
         return outcome
 
 
@@ -275,6 +282,7 @@ class _Arming:
     def __init__(self, cluster: SimCluster, crashes: Sequence[Crash]) -> None:
         self._cluster = cluster
         self._left = list(crashes)
+        self.happened = 0
         self._since: Counter[str] = Counter()
         cluster.world.on_step = self._on_step
 
@@ -286,6 +294,7 @@ class _Arming:
         if host.name != crash.host or number != crash.step:
             return
         self._left.pop(0)
+        self.happened += 1
         if not self._left:
             self._cluster.world.on_step = None
         self._cluster.note(

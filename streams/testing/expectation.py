@@ -15,6 +15,10 @@ class ReferenceFailed(StreamsError):
     """The app fails without any fault, so there is nothing to compare with."""
 
 
+class NotDeterministic(StreamsError):
+    """Runs without faults differ, so nothing could be said about runs with faults."""
+
+
 class References:
     """Expectations by input number, made when they are first asked for.
 
@@ -32,6 +36,14 @@ class References:
     def missing(self, numbers: Iterable[int]) -> list[int]:
         """Those not known yet, in order."""
         return sorted(set(numbers) - set(self._known))
+
+    def differences(self) -> dict[str, str]:
+        """Topic -> an example of how runs without faults differ."""
+        return {
+            topic: example
+            for known in self._known.values()
+            for topic, example in known.differences.items()
+        }
 
     def uncompared(self) -> list[str]:
         """Names of what the runs without faults do not agree on."""

@@ -30,11 +30,11 @@ class Aim(NamedTuple):
     """When an aimed fault strikes, and with what.
 
     From the fault's ``at`` on, steps of the target host of kind ``step_kind`` ("write", "fsync",
-    "send", "receive", ...) that fit ``match`` are counted from 1: a part of the path, or of a
-    frame the name of its API, of requests and responses alike (``END_TXN``); empty fits all. At
-    number ``nth`` ``action`` ("kill", "power_off", "pause", "reset") is done: instead of the step
-    when ``delay_s`` is 0, else that long after it took effect. ``lasts_s``: until the restart
-    (kill, power_off) or the resumption (pause).
+    "send", "receive", "database", ...) that fit ``match`` are counted from 1: a part of the path,
+    or of a frame the name of its API, of requests and responses alike (``END_TXN``); empty fits
+    all. At number ``nth`` ``action`` ("kill", "power_off", "pause", "reset") is done: instead of
+    the step when ``delay_s`` is 0, else that long after it took effect. ``lasts_s``: until the
+    restart (kill, power_off) or the resumption (pause).
     """
 
     step_kind: str
@@ -249,6 +249,7 @@ _WORKER_AIMS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...]], ...] = 
     ("receive", "SYNC_GROUP", ("kill", "pause"), _SOON),
     ("write", "", _DEATHS, _SOON),
     ("fsync", "", _DEATHS, _SOON),
+    ("database", "commit", ("kill", "power_off", "pause"), _SOON),
 )
 
 _DRAWN: Mapping[str, Callable[[_Draw], tuple[str, tuple[Any, ...]]]] = {

@@ -166,11 +166,13 @@ class Expectation:
     ``outputs``: topic -> (level, projection of its committed records on that level).
     ``tables``: name -> partition -> content (a key may live in several partitions).
     ``sinks``: name -> (level, projection). What is not listed is not compared.
+    ``differences``: topic -> an example of what the reference runs do not agree on.
     """
 
     outputs: dict[str, tuple[Level, Any]] = field(default_factory=dict)
     tables: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
     sinks: dict[str, tuple[Level, Any]] = field(default_factory=dict)
+    differences: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -151,12 +151,15 @@ class Outside:
                 timestamps=[timestamp for _, timestamp in group],
             )
         sent_at = self._now()
-        places = {each.tp: each.base_offset for each in await _flush(producer)}
+        offsets: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+        for batch in await _flush(producer):
+            first = batch.base_offset
+            offsets[batch.tp] += range(first, first + batch.records_count)
         acked_at = self._now()
         for tp, group in sent.items():
             self.inputs += [
-                Sent(*tp, feed.key, feed.value, sent_at, acked_at, places[tp] + number)
-                for number, (feed, _) in enumerate(group)
+                Sent(*tp, feed.key, feed.value, sent_at, acked_at, offset)
+                for (feed, _), offset in zip(group, offsets[tp], strict=True)
             ]
 
     # reading along
@@ -319,20 +322,22 @@ def commits_of(tp: TopicPartition, raw: Buffer, group: str) -> list[OffsetCommit
 def _with_fates(tp: TopicPartition, raw: Buffer) -> list[tuple[int, LogRecord]]:
     """Records with the offset at which each took effect: its marker's, in a transaction."""
     batches: list[list[Any]] = []  # next offset, transaction, status, where it took effect
-    pending: defaultdict[int, list[list[Any]]] = defaultdict(list)
+    pending: defaultdict[int, list[tuple[list[Any], int]]] = defaultdict(list)
     view = memoryview(raw)
     for position, header in iter_headers(view):
         if header.is_control:
             marker = parse_end_marker(view[position : position + header.size])
-            for batch in pending.pop(header.producer_id, ()):
+            for batch, epoch in pending.pop(header.producer_id, ()):
                 batch[2] = COMMITTED if marker.commit else ABORTED
                 batch[3] = header.base_offset
+                if epoch == header.producer_epoch:
+                    batch[1] = ""  # version 1: many transactions have this epoch
             continue
         batch = [header.next_offset, "", COMMITTED, header.base_offset]
         if header.is_transactional:
             batch[1] = f"{header.producer_id}/{header.producer_epoch}"
             batch[2] = OPEN
-            pending[header.producer_id].append(batch)
+            pending[header.producer_id].append((batch, header.producer_epoch))
         batches.append(batch)
     records = decode(view)
     headers = records.headers or [()] * len(records)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .expectation import ReferenceFailed
+from .expectation import NotDeterministic, ReferenceFailed
 from .faults import Fault
 from .history import Expectation
 from .loading import AppSource
@@ -95,6 +95,19 @@ def note(uncompared: Sequence[str]) -> str:
     return f"; not compared, since runs without faults differ: {', '.join(uncompared)}"
 
 
+def _why(names: Sequence[str], differences: dict[str, str]) -> str:
+    """What to tell of an app whose results differ without any fault."""
+    lines = [f"without any fault, runs of the same input differ in {', '.join(names)}:"]
+    lines += [f"  {name}: {differences[name]}" for name in names if name in differences]
+    lines.append(
+        "What goes there depends on more than the records of its key: a global, chance, the clock, "
+        "or the order of records between partitions. A record that is run again after a crash "
+        "would then have another effect. Let it depend on its record and on tables only, or name "
+        "it in unjudged=[...] and check it yourself."
+    )
+    return "\n".join(lines)
+
+
 class AnomalyFound(AssertionError):
     """A run was wrong. The message has the verdict, the faults and how to run it again."""
 
@@ -113,6 +126,7 @@ def simulate(
     records: int = 40,
     settings: dict[str, Any] | None = None,
     broker_config: dict[str, Any] | None = None,
+    unjudged: Collection[str] = (),
     check: Check | None = None,
     jobs: int | None = None,
     shrink: bool = True,
@@ -124,12 +138,13 @@ def simulate(
 
     ``input``: topic -> (key, value) pairs, a function of a ``random.Random`` that gives such, or
     None: made from the types of the topics. ``check`` gets the Outcome of each run that was right
-    so far and may raise AssertionError; it is called in a child process. ``jobs``: processes,
-    default one per core. ``command`` makes the line to run a seed again. Raises AnomalyFound at the
-    first wrong run, or with ``keep_going`` after the last, and ReferenceFailed when the app does
-    not even work without faults.
+    so far and may raise AssertionError; it is called in a child process. ``unjudged``: topics and
+    sinks whose content may differ from run to run. ``jobs``: processes, default one per core.
+    ``command`` makes the line to run a seed again. Raises AnomalyFound at the first wrong run, or
+    with ``keep_going`` after the last; ReferenceFailed when the app does not even work without
+    faults; NotDeterministic when runs without faults differ.
     """
-    scenario = Scenario(app, input, workers, records, settings or {}, broker_config or {})
+    scenario = Scenario(app, input, workers, records, settings or {}, broker_config or {}, unjudged)
     verification = Verification(scenario, check=check, jobs=jobs, command=command)
     first = 0 if seed is None else seed
     report = verification.run(
@@ -141,7 +156,7 @@ def simulate(
 
 
 class Verification:
-    """Seeds of one scenario. Raises ConfigurationError and ReferenceFailed."""
+    """Seeds of one scenario. Raises ConfigurationError, ReferenceFailed and NotDeterministic."""
 
     def __init__(
         self,
@@ -200,13 +215,16 @@ class Verification:
         return failure
 
     def learn(self, numbers: Iterable[int]) -> None:
-        """Make the reference runs of inputs. Raises ReferenceFailed."""
+        """Make the reference runs of inputs. Raises ReferenceFailed and NotDeterministic."""
         references = self.simulation.references
         runner = Runner(self._expectation, jobs=self._jobs, batch=1, limit_s=_LIMIT_S)
         for number, known in runner.results(references.missing(numbers)):
             if not isinstance(known, Expectation):
                 raise ReferenceFailed(known.reason if isinstance(known, Died) else known)
             references.add(number, known)
+        differing = set(self.uncompared()) - set(self.prepared.scenario.unjudged)
+        if differing:
+            raise NotDeterministic(_why(sorted(differing), references.differences()))
 
     def uncompared(self) -> list[str]:
         """What no run can be compared in."""

@@ -69,6 +69,14 @@ def test_a_crash_that_loses_a_global_is_found_and_its_command_finds_it_again(
     assert capsys.readouterr().out.partition("To run it again:")[0] == verdict
 
 
+def test_a_step_that_the_run_does_not_have_is_said_to_be_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = f"{HERE / 'word_count_app.py'}:app"
+    assert main(["verify", target, "--records", "4", "--crash-at", "broker:999999"]) == 1
+    assert "no step broker:999999" in capsys.readouterr().out
+
+
 def test_the_users_own_check_looks_at_every_run() -> None:
     def check(outcome: Outcome) -> None:
         assert outcome.table("counts")["to"] == 4, "not this"

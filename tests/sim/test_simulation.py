@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from onceward.streams.errors import ConfigurationError
-from onceward.streams.testing import AnomalyFound, Fault, Outcome, ReferenceFailed, simulate
+from onceward.streams.testing import (
+    AnomalyFound,
+    Fault,
+    NotDeterministic,
+    Outcome,
+    ReferenceFailed,
+    simulate,
+)
 from onceward.streams.testing.scenario import Scenario
 from onceward.streams.testing.verification import Verification
 
-from . import failing_app, forgetful_app, word_count_app
+from . import dice_app, failing_app, forgetful_app, word_count_app
 from .inputs import LINES, WORDS
 
 HERE = Path(__file__).parent
@@ -102,6 +109,17 @@ def test_input_can_be_drawn_from_a_generator() -> None:
         seed=100,
     )
     assert report.seeds == 2
+
+
+def test_an_app_whose_runs_differ_without_any_fault_is_refused_with_an_example() -> None:
+    with pytest.raises(NotDeterministic, match=r"differ in thrown:\n  thrown: .* comes once"):
+        simulate(dice_app.app, input=WORDS, seeds=2, workers=1)
+
+
+def test_what_may_differ_is_said_not_to_be_compared() -> None:
+    report = simulate(dice_app.app, input=WORDS, seeds=2, workers=1, unjudged=["thrown"])
+    assert report.uncompared == ["thrown"]
+    assert "not compared, since runs without faults differ: thrown" in str(report)
 
 
 def test_unknown_settings_are_refused() -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Step(NamedTuple):
     """One act of a host on the world outside its memory, about to take effect.
 
-    ``kind``: "write" "truncate" "rename" "remove" "fsync" "fsync_dir" "send" "receive".
+    ``kind``: "write" "truncate" "rename" "remove" "fsync" "fsync_dir" "send" "receive" and
+    "database", a call to a database outside of the world's hosts.
     ``number`` counts per host from 1, over all its incarnations. ``detail``: the path, or
     "-> broker 123 bytes". ``data`` and ``connection`` (its id) belong to "send" and "receive".
     """
@@ -48,6 +49,8 @@ class Host:
         self.loop: HostLoop | None = None
         self.transports: dict[SimTransport, None] = {}
         self.disk = SimDisk(self)
+        self.real_directories: list[str] = []
+        """Where its processes may write on the real disk: what is not simulated."""
         self._pauses = 0
         self._rngs = 0
 

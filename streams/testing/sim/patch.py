@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -34,6 +35,44 @@ def install() -> None:
     _forbid(time, "sleep", "a blocking time.sleep")
     _forbid(threading.Thread, "start", "a thread")
     _forbid(socket.socket, "__init__", "a real socket")
+    sys.addaudithook(_watch)
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: what a process writes outside of the simulation is no longer there to judge,
+    and would be written again by a record that is run again."""
+    if event not in ("open", "sqlite3.connect", "subprocess.Popen"):
+        return
+    loop: Any = _get_running_loop()
+    if not _is_host(loop):
+        return
+    target = str(arguments[0])
+    if event == "open" and (not _writes(*arguments[1:]) or _is_no_effect(target)):
+        return
+    if target.startswith(tuple(loop.host.real_directories)):
+        return
+    raise SimulationEscape(
+        f"{_WATCHED[event]} {target} inside a simulated process: an effect outside of sends, "
+        "tables and sinks happens again when a record is run again after a crash"
+    )
+
+
+_WATCHED = {
+    "open": "writing to the file",
+    "sqlite3.connect": "opening the database",
+    "subprocess.Popen": "starting the program",
+}
+
+
+def _writes(mode: object, flags: object) -> bool:
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def _is_no_effect(path: str) -> bool:
+    """An import leaves compiled modules behind."""
+    return "__pycache__" in path or path == os.devnull
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

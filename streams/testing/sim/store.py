@@ -126,6 +126,7 @@ class RocksSlot(WorkerSlot):
 
     def __init__(self, host: Host, app_id: str, directory: Path) -> None:
         own = directory / host.name / str(host.incarnation)
+        host.real_directories.append(str(own))
         super().__init__(0, f"{app_id}-{host.name}", own, -1)
         before = sorted((directory / host.name).glob("*"), key=lambda path: int(path.name))
         if before:

@@ -46,7 +46,7 @@ class FakeBroker:
         self.topics: dict[str, int] = {}
         self._handlers: dict[type[Any], Handler] = {
             m.ApiVersionsRequest: self._on_api_versions,
-            m.MetadataRequest: self._on_metadata,
+            m.MetadataRequest: self.metadata,
             m.FindCoordinatorRequest: lambda _: m.FindCoordinatorResponse(
                 node_id=NODE, host=ADDRESS[0], port=ADDRESS[1]
             ),
@@ -69,6 +69,10 @@ class FakeBroker:
 
     def answer(self, request: type[Any], *answers: Any) -> None:
         self._queued[request] += answers
+
+    def answers_again(self, request: type[Any]) -> None:
+        """Forget the queued answers."""
+        self._queued[request].clear()
 
     def sent(self, request: type[Any]) -> list[Any]:
         """Requests of a class, in order of arrival."""
@@ -106,7 +110,7 @@ class FakeBroker:
             ],
         )
 
-    def _on_metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
+    def metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
         response = m.MetadataResponse
         names = [t.name for t in request.topics] if request.topics is not None else self.topics
         return response(

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import pytest
 
 from onceward.broker.client import (
+    Client,
     ConnectionFailed,
     Coordinator,
     ErrorCode,
@@ -12,6 +16,7 @@ from onceward.broker.client import (
     TopicPartition,
 )
 from onceward.broker.client.cluster import parse_bootstrap
+from onceward.broker.client.connection import Connection
 from onceward.broker.client.metadata import ClusterMetadata, Node
 from onceward.broker.protocol import messages as m
 
@@ -40,6 +45,67 @@ async def test_connecting_is_tried_again_until_the_request_timeout() -> None:
         await client.start()
     assert not failed.value.sent
     await client.close()
+
+
+class HalfDead(FakeBroker):
+    """Some attempts to connect meet a machine that is gone: nothing answers, not even a refusal."""
+
+    def __init__(self, *dead: str, hang_first: int = 0) -> None:
+        super().__init__()
+        self.dead = dead
+        self.hang_first = hang_first
+
+    async def connect(
+        self, factory: Callable[[], Connection], host: str, port: int
+    ) -> tuple[object, Connection]:
+        self.hang_first -= 1
+        if host in self.dead or self.hang_first >= 0:
+            await asyncio.Event().wait()
+        return await super().connect(factory, host, port)
+
+    def client_of(self, bootstrap: str, **options: Any) -> Client:
+        return Client(bootstrap, clock=lambda: 0, rng=Random(1), connect=self.connect, **options)
+
+
+async def test_a_bootstrap_server_that_is_silent_does_not_keep_from_the_next() -> None:
+    broker = HalfDead("dead")
+    async with broker.client_of("dead:1,fake:9092", request_timeout_ms=200) as client:
+        assert client.metadata.nodes == {NODE: Node(*ADDRESS)}
+
+
+async def test_a_server_that_was_silent_is_tried_again_within_the_timeout() -> None:
+    broker = HalfDead(hang_first=1)
+    async with broker.client_of("fake:9092", request_timeout_ms=1000) as client:
+        assert client.metadata.nodes == {NODE: Node(*ADDRESS)}
+    broker = HalfDead("fake")
+    client = broker.client_of("fake:9092", request_timeout_ms=50)
+    with pytest.raises(ConnectionFailed, match="cannot connect to fake:9092: timed out"):
+        await client.start()
+    await client.close()
+
+
+async def test_who_waits_for_a_load_that_fails_is_told() -> None:
+    broker = FakeBroker()
+    async with broker.client(request_timeout_ms=50) as client:
+        broker.on(m.MetadataRequest, lambda _: Closes())
+        loads = [asyncio.create_task(client.refresh_metadata()) for _ in range(3)]
+        outcomes = await asyncio.gather(*loads, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionFailed] * 3
+
+
+async def test_who_waits_for_a_load_that_is_cancelled_loads_itself() -> None:
+    broker = FakeBroker()
+    async with broker.client() as client:
+        broker.topics["t"] = 1
+        broker.answer(m.MetadataRequest, Hangs(), Hangs())
+        first, second, third = (asyncio.create_task(client.refresh_metadata()) for _ in range(3))
+        await asyncio.sleep(0.005)
+        first.cancel()
+        await asyncio.sleep(0.005)
+        second.cancel()
+        client.watch_topics(["t"])
+        await third
+        assert client.metadata.partition_count("t") == 1
 
 
 async def test_the_bootstrap_connection_becomes_the_nodes_connection() -> None:

@@ -462,3 +462,37 @@ async def test_methods_out_of_turn_are_refused(broker: FakeBroker, client: Clien
         await producer.commit()
     with pytest.raises(ValueError):
         Producer(client).begin()
+
+
+async def test_a_broker_that_is_away_longer_than_a_request_takes_is_waited_for(
+    broker: FakeBroker,
+) -> None:
+    """Before the producer has an id, and before the leader is known: until the delivery timeout."""
+    async with broker.client(request_timeout_ms=20) as client:
+        producer = Producer(client, delivery_timeout_ms=10_000)
+        for topic in ("t", "u"):
+            broker.topics[topic] = 1
+            broker.on(m.MetadataRequest, lambda _: Closes())
+            client.close_lane("")
+            broker.refuse_connections = 100
+            producer.send_batch(topic, 0, [None], [b"x"], timestamps=0)
+            flushing = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0.1)
+            assert not flushing.done()
+            broker.refuse_connections = 0
+            broker.on(m.MetadataRequest, broker.metadata)
+            assert [p.tp.topic for p in await flushing] == [topic]
+
+
+async def test_what_got_no_producer_id_in_time_is_not_sent_later(broker: FakeBroker) -> None:
+    """Its caller was told that it failed, and may have sent it again."""
+    async with broker.client() as client:
+        producer = Producer(client, delivery_timeout_ms=20)
+        broker.answer(m.InitProducerIdRequest, *[Closes()] * 50)
+        producer.send_batch("t", 0, [None], [b"late"], timestamps=0)
+        with pytest.raises(KafkaError, match="lost"):
+            await producer.flush()
+        broker.answers_again(m.InitProducerIdRequest)
+        producer.send_batch("t", 0, [None], [b"again"], timestamps=0)
+        (result,) = await producer.flush()
+        assert result.records_count == 1

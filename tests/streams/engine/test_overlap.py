@@ -15,7 +15,7 @@ import pytest
 from onceward.streams import AgentError, App, Stream
 from onceward.streams.engine.worker import run_worker
 
-from ..fakes import FakeCluster
+from ..fakes import FakeCluster, FakeConsumer
 from ..workers import Worker, make_app, until, worker
 
 
@@ -236,3 +236,20 @@ def test_a_worker_collects_less_often_unless_the_program_chose(
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+async def test_an_idle_worker_waits_until_its_commit_and_does_not_spin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[int] = []
+    fetch = FakeConsumer.fetch
+
+    async def recorded(consumer: FakeConsumer, *, timeout_ms: int) -> Any:
+        timeouts.append(timeout_ms)
+        return await fetch(consumer, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(FakeConsumer, "fetch", recorded)
+    async with worker(count_app(tmp_path, []), make_cluster(0)) as running:
+        await until(lambda: len(timeouts) >= 50, running)
+    # Of a commit interval of 10 ms the last one must not become many waits of 0 ms.
+    assert timeouts.count(0) < 10

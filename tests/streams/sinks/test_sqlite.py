@@ -289,10 +289,9 @@ async def test_a_database_locked_by_another_program_is_unavailable_and_comes_bac
 
 async def test_a_call_that_takes_too_long_is_given_up_and_the_loop_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "rows.db"
-    sink = SqliteSink(
-        path, table="points", value_type=Point, create=True, busy_timeout=0.6, timeout=0.1
-    )
+    sink = SqliteSink(path, table="points", value_type=Point, create=True, busy_timeout=0.6)
     one = await driven(sink)
+    sink.timeout = 0.1
     turns = 0
 
     async def count() -> None:
