@@ -20,12 +20,16 @@ from onceward.broker.client import (
     encode_assignment,
 )
 
-Owners = dict[TopicPartition, str]
+Owners = dict[TopicPartition, list[str]]
 Packed = dict[str, dict[str, list[int]]]
 
 
 class SubscriptionData(msgspec.Struct, omit_defaults=True):
-    """What a member tells: its transactional id, and who owned what as of a generation."""
+    """What a member tells: its transactional id, and who owned what as of a generation.
+
+    A partition has several owners from when it was handed to an heir until the heir says it has it:
+    the dead one is still to be fenced if that assignment never arrives.
+    """
 
     transactional_id: str
     generation: int = -1
@@ -72,16 +76,19 @@ class TaskAssignor:
         target = assign_tasks(self._groups, members, holders, partitions)
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         now: Owners = {}
+        alive = {data.transactional_id for data in said.values()}
         for tp, member in target.items():
             holder = holders.get(tp, member)
-            now[tp] = said[holder].transactional_id
+            now[tp] = [said[holder].transactional_id]
+            if tp not in holders:  # the heir may never hear of this round: it may be superseded
+                now[tp] += [dead for dead in previous.get(tp, ()) if dead not in alive]
             if holder == member:
                 given[member].append(tp)  # else withheld until the holder has let go of it
-        alive = {data.transactional_id for data in said.values()}
         owners = _pack(now)
         result = {}
         for member, tps in given.items():
-            gone = {previous[tp] for tp in tps if tp in previous} - alive
+            new = (tp for tp in tps if tp not in holders)
+            gone = {owner for tp in new for owner in previous.get(tp, ())} - alive
             told = AssignmentData(sorted(gone), owners)
             result[member] = encode_assignment(sorted(tps), msgspec.json.encode(told))
         return result
@@ -185,14 +192,15 @@ def _previous_owners(said: Iterable[SubscriptionData]) -> Owners:
 def _pack(owners: Owners) -> Packed:
     packed: Packed = {}
     for tp in sorted(owners):
-        packed.setdefault(owners[tp], {}).setdefault(tp.topic, []).append(tp.partition)
+        for owner in owners[tp]:
+            packed.setdefault(owner, {}).setdefault(tp.topic, []).append(tp.partition)
     return packed
 
 
 def _unpack(packed: Packed) -> Owners:
-    return {
-        TopicPartition(topic, partition): owner
-        for owner, topics in packed.items()
-        for topic, numbers in topics.items()
-        for partition in numbers
-    }
+    owners: Owners = {}
+    for owner, topics in packed.items():
+        for topic, numbers in topics.items():
+            for partition in numbers:
+                owners.setdefault(TopicPartition(topic, partition), []).append(owner)
+    return owners
