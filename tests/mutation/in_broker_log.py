@@ -19,13 +19,13 @@ from .mutation import Mutation, mutation, rewrite
 Patch = pytest.MonkeyPatch
 
 
-@mutation("input lost", "lost", "worker failed")
+@mutation("worker failed", "input lost", "lost")
 def acknowledged_before_the_fsync(patch: Patch) -> None:
     """A Produce is answered when its records are in the page cache."""
     rewrite(patch, produce, "_is_flushed", ("    if append", "    return True\n    if append"))
 
 
-@mutation("lost", "input lost", "worker failed")
+@mutation("worker failed", "no progress", "input lost", "lost")
 def high_watermark_is_the_log_end(patch: Patch) -> None:
     """Records are shown before they are on disk."""
     shown = (
@@ -38,7 +38,7 @@ def high_watermark_is_the_log_end(patch: Patch) -> None:
     rewrite(patch, PartitionLog, "append_marker", shown)
 
 
-@mutation("input lost", "lost", "worker failed")
+@mutation("worker failed", "input lost", "lost")
 def sync_skipped(patch: Patch) -> None:
     """The flusher counts files as synced without syncing them."""
     rewrite(
@@ -49,7 +49,7 @@ def sync_skipped(patch: Patch) -> None:
     )
 
 
-@mutation("input lost", "lost", "worker failed", scenario="slow disk")
+@mutation("worker failed", "input lost", "no progress", "lost", scenario="slow disk")
 def failed_sync_overlooked(patch: Patch) -> None:
     """The error of a sync is swallowed, as if the data were on disk."""
     rewrite(
@@ -64,7 +64,7 @@ def failed_sync_overlooked(patch: Patch) -> None:
     )
 
 
-@mutation("input lost", "lost", "worker failed", scenario="segments")
+@mutation("input lost", "lost", "worker failed", "no progress", scenario="segments")
 def sealed_segment_not_synced(patch: Patch) -> None:
     """When the log rolls over, only the new segment is synced."""
     rewrite(
@@ -108,7 +108,7 @@ def aborted_transactions_not_listed(patch: Patch) -> None:
     )
 
 
-@mutation("aborted read", "wrong", "duplicated")
+@mutation("wrong", "aborted read", "duplicated")
 def aborted_transactions_forgotten_at_a_restart(patch: Patch) -> None:
     """Recovery does not find the aborted transactions in the log again."""
     rewrite(
@@ -175,7 +175,7 @@ def producers_forgotten_at_a_restart(patch: Patch) -> None:
     )
 
 
-@mutation("aborted read", "torn transaction", "no progress")
+@mutation("input duplicated", "wrong", "aborted read", "torn transaction", "no progress")
 def open_transactions_forgotten_at_a_restart(patch: Patch) -> None:
     """Recovery takes records of open transactions for ordinary ones."""
     rewrite(
@@ -187,7 +187,7 @@ def open_transactions_forgotten_at_a_restart(patch: Patch) -> None:
     )
 
 
-@mutation("input lost", "lost", "worker failed")
+@mutation("worker failed", "no progress", "input lost", "lost")
 def last_batch_cut_at_a_restart(patch: Patch) -> None:
     """Recovery throws the last batch of a log away, although it is whole."""
     rewrite(
@@ -201,7 +201,7 @@ def last_batch_cut_at_a_restart(patch: Patch) -> None:
     )
 
 
-@mutation("wrong", "input lost", "worker failed", "lost", scenario="slow disk")
+@mutation("no progress", "worker failed", "wrong", "input lost", "lost", scenario="slow disk")
 def checksums_not_checked_at_a_restart(patch: Patch) -> None:
     """Recovery takes a torn batch for a whole one when its length is right."""
     rewrite(

@@ -23,7 +23,7 @@ def aborted_transactions_delivered(patch: Patch) -> None:
     rewrite(patch, Fetcher, "_decode", ("for a in aborted]", "for a in ()]"))
 
 
-@mutation("lost", "skipped read")
+@mutation("skipped read", "lost")
 def position_one_too_far(patch: Patch) -> None:
     """After a batch reading goes on one offset too far, when there is more to read."""
     rewrite(
@@ -38,7 +38,7 @@ def position_one_too_far(patch: Patch) -> None:
     )
 
 
-@mutation("non-monotonic read", "duplicated", "worker failed")
+@mutation("worker failed", "non-monotonic read", "duplicated")
 def position_one_too_near(patch: Patch) -> None:
     """After a batch reading goes on at its last record."""
     rewrite(
@@ -52,7 +52,7 @@ def position_one_too_near(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", "lost", "worker failed", "non-monotonic read", scenario="zombies")
+@mutation("worker failed", "duplicated", "wrong", "lost", "non-monotonic read", scenario="zombies")
 def stale_answers_taken(patch: Patch) -> None:
     """What was fetched from before a seek is used after it."""
     rewrite(
@@ -72,7 +72,7 @@ def no_idempotence(patch: Patch) -> None:
     rewrite(patch, Producer, "_flush", ("if self._idempotent and", "if False and"))
 
 
-@mutation("input lost", "lost")
+@mutation("input lost", "worker failed", "lost")
 def failed_batch_dropped(patch: Patch) -> None:
     """A batch whose request got no answer counts as written."""
     rewrite(
@@ -94,7 +94,7 @@ def refused_offsets_overlooked(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", scenario="zombies")
+@mutation("duplicated", "no progress", "wrong", scenario="zombies")
 def offsets_without_generation(patch: Patch) -> None:
     """The group is not told on whose behalf offsets are committed (before KIP-447)."""
     rewrite(
@@ -107,7 +107,7 @@ def offsets_without_generation(patch: Patch) -> None:
     )
 
 
-@mutation("lost", "wrong", scenario="version 1")
+@mutation("lost", "wrong", "no progress", scenario="version 1")
 def unknown_outcome_taken_for_a_commit(patch: Patch) -> None:
     """A commit without an answer counts as done."""
     rewrite(

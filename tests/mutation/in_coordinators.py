@@ -26,7 +26,15 @@ from .mutation import Mutation, mutation, rewrite
 Patch = pytest.MonkeyPatch
 
 
-@mutation("duplicated", "wrong", "lost", "torn transaction", "worker failed", "wrong offset")
+@mutation(
+    "torn transaction",
+    "lost",
+    "no progress",
+    "duplicated",
+    "wrong",
+    "worker failed",
+    "wrong offset",
+)
 def answered_before_it_is_durable(patch: Patch) -> None:
     """Coordinators answer when their records are in the page cache."""
     rewrite(
@@ -113,7 +121,7 @@ def a_new_producer_fences_nobody(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", scenario="zombies")
+@mutation("worker failed", "duplicated", "wrong", scenario="zombies")
 def epochs_not_checked_by_the_coordinator(patch: Patch) -> None:
     """A fenced producer may add to its successor's transaction and end it."""
     rewrite(
@@ -130,7 +138,7 @@ def epochs_not_checked_by_the_coordinator(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", scenario="zombies")
+@mutation("duplicated", "no progress", "wrong", scenario="zombies")
 def generation_not_checked(patch: Patch) -> None:
     """Offsets are taken from whoever sends them."""
     rewrite(
@@ -141,7 +149,7 @@ def generation_not_checked(patch: Patch) -> None:
     )
 
 
-@mutation("lost")
+@mutation("lost", "wrong offset")
 def pending_offsets_visible(patch: Patch) -> None:
     """Offsets of a transaction count before it is committed."""
     rewrite(
@@ -152,13 +160,13 @@ def pending_offsets_visible(patch: Patch) -> None:
     )
 
 
-@mutation("lost")
+@mutation("lost", "wrong offset")
 def aborted_offsets_committed(patch: Patch) -> None:
     """The offsets of an aborted transaction count."""
     rewrite(patch, OffsetStore, "replay_marker", ("    if commit:\n", "    if True:\n"))
 
 
-@mutation("duplicated", "wrong", "offset went back")
+@mutation("duplicated", "no progress", "wrong", "offset went back")
 def transactional_offsets_forgotten_at_a_restart(patch: Patch) -> None:
     """A restarted broker does not know the offsets that transactions committed."""
     rewrite(
@@ -172,7 +180,7 @@ def transactional_offsets_forgotten_at_a_restart(patch: Patch) -> None:
     )
 
 
-@mutation("lost", scenario="impatient")
+@mutation("no progress", "lost", scenario="impatient")
 def repeated_commit_answered_without_looking(patch: Patch) -> None:
     """A commit that is asked for again is confirmed, even if the transaction was aborted."""
     answers = dict(END_TXN_V2)

@@ -19,7 +19,7 @@ from .mutation import Mutation, mutation, rewrite
 Patch = pytest.MonkeyPatch
 
 
-@mutation("lost", "offset went back")
+@mutation("offset went back", "lost")
 def offsets_committed_before_processing(patch: Patch) -> None:
     """Offsets of fetched records are committed before an agent has seen them."""
     rewrite(
@@ -86,7 +86,7 @@ def a_cut_does_not_wait_for_agents(patch: Patch) -> None:
     )
 
 
-@mutation("table differs from changelog")
+@mutation("duplicated", "lost", "table differs from changelog")
 def changelog_omitted(patch: Patch) -> None:
     """What agents write to tables is flushed to the stores and sent to no changelog."""
     rewrite(
@@ -141,13 +141,13 @@ def outputs_survive_a_rewind(patch: Patch) -> None:
     rewrite(patch, Task, "_drop_effects", ("    self.outputs.take()\n", ""))
 
 
-@mutation("duplicated", "wrong", scenario="payments")
+@mutation("offset went back", "duplicated", "wrong", scenario="payments")
 def fetched_records_survive_a_rewind(patch: Patch) -> None:
     """After a failed commit the records that waited for the agents are kept, and fetched again."""
     rewrite(patch, Task, "_drop_effects", ("    self.group.clear()\n", ""))
 
 
-@mutation("lost", "wrong")
+@mutation("lost", "no progress", "wrong")
 def consumer_not_moved_back(patch: Patch) -> None:
     """After a failed commit the consumer goes on where it was."""
     rewrite(
@@ -162,7 +162,7 @@ def consumer_not_moved_back(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", scenario="version 1")
+@mutation("wrong", "duplicated", scenario="version 1")
 def unknown_outcome_taken_for_an_abort(patch: Patch) -> None:
     """After a commit without an answer tasks go on from the offsets they know, without asking."""
     rewrite(
@@ -180,13 +180,13 @@ def unknown_outcome_taken_for_an_abort(patch: Patch) -> None:
     patch.setattr(task_manager, "OffsetAndMetadata", OffsetAndMetadata, raising=False)
 
 
-@mutation("duplicated", "wrong")
+@mutation("no progress", "duplicated", "wrong")
 def failed_transaction_not_aborted(patch: Patch) -> None:
     """After a failed commit the transaction is left open, and the next one goes on in it."""
     rewrite(patch, CommitCycle, "recover", ("await producer.abort()", "producer._on_ended()"))
 
 
-@mutation("wrong", "table differs from changelog", scenario="zombies")
+@mutation("table differs from changelog", "duplicated", "wrong", scenario="zombies")
 def restore_trusts_what_it_finds(patch: Patch) -> None:
     """A store that has something in it is not rolled forward: it might be from long ago."""
     rewrite(
@@ -208,7 +208,7 @@ def restore_reads_aborted_records(patch: Patch) -> None:
     )
 
 
-@mutation("wrong", "table differs from changelog", scenario="slow markers")
+@mutation("duplicated", "wrong", "table differs from changelog", scenario="slow markers")
 def restore_stops_at_the_last_stable_offset(patch: Patch) -> None:
     """Stores are not rolled forward over what the owner before committed a moment ago."""
     rewrite(
@@ -219,7 +219,7 @@ def restore_stops_at_the_last_stable_offset(patch: Patch) -> None:
     )
 
 
-@mutation("wrong", "table differs from changelog", scenario="zombies")
+@mutation("duplicated", "table differs from changelog", "wrong", scenario="zombies")
 def checkpoint_ahead_of_the_store(patch: Patch) -> None:
     """A store's checkpoint lies three offsets behind what it holds."""
     rewrite(
@@ -233,7 +233,7 @@ def checkpoint_ahead_of_the_store(patch: Patch) -> None:
     )
 
 
-@mutation("wrong", "table differs")
+@mutation("duplicated", "wrong", "table differs")
 def writes_under_commit_not_seen(patch: Patch) -> None:
     """An agent does not see what it wrote to a table while that is being committed."""
     rewrite(
@@ -244,7 +244,7 @@ def writes_under_commit_not_seen(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", "offset went back", scenario="slow markers")
+@mutation("wrong", "duplicated", "offset went back", scenario="slow markers")
 def offsets_read_while_undecided(patch: Patch) -> None:
     """A new owner does not wait for the transaction that decides where it goes on."""
     rewrite(
@@ -255,7 +255,7 @@ def offsets_read_while_undecided(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", "lost", "worker failed", scenario="zombies")
+@mutation("worker failed", "duplicated", "wrong", "lost", scenario="zombies")
 def lost_tasks_kept(patch: Patch) -> None:
     """A worker that was expelled from the group keeps its tasks."""
     rewrite(
@@ -266,7 +266,7 @@ def lost_tasks_kept(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong")
+@mutation("worker failed", "duplicated", "wrong")
 def revoked_tasks_kept(patch: Patch) -> None:
     """A worker goes on with partitions that were taken from it."""
     rewrite(patch, Engine, "on_revoked", ("    await self._tasks.close(tasks)\n", ""))
@@ -283,7 +283,7 @@ def dead_owner_not_fenced(patch: Patch) -> None:
     )
 
 
-@mutation("duplicated", "wrong", scenario="zombies")
+@mutation("no progress", "duplicated", "wrong", scenario="zombies")
 def nobody_fenced(patch: Patch) -> None:
     """Neither the transactional id of a dead worker nor the generation of a zombie is refused."""
     rewrite(
@@ -295,7 +295,7 @@ def nobody_fenced(patch: Patch) -> None:
     offsets_without_generation.plant(patch)
 
 
-@mutation("wrong")
+@mutation("lost", "wrong")
 def repartitioned_by_source(patch: Patch) -> None:
     """Where a record goes depends on where it comes from, and not on its key alone."""
     rewrite(
@@ -321,7 +321,7 @@ def partition_given_to_two_workers(patch: Patch) -> None:
     )
 
 
-@mutation("aborted read", "wrong", "duplicated", "worker failed")
+@mutation("wrong", "aborted read", "duplicated", "worker failed")
 def agents_read_uncommitted(patch: Patch) -> None:
     """Agents are given records of transactions that are open or were aborted."""
     rewrite(
@@ -332,7 +332,7 @@ def agents_read_uncommitted(patch: Patch) -> None:
     )
 
 
-@mutation("lost", "table differs", "worker failed", "sink differs", scenario="payments")
+@mutation("worker failed", "lost", "table differs", "sink differs", scenario="payments")
 def kafka_commits_before_the_sink(patch: Patch) -> None:
     """The transaction with the offsets is committed before the database's."""
     rewrite(

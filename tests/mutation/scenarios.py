@@ -131,7 +131,7 @@ def scenario_named(name: str) -> Circumstances:
         return Circumstances(Scenario(words.app, _lines(40), settings=short), _slow_decisions)
     if name == "segments":
         small = {"log.segment.bytes": "1024"}
-        return Circumstances(Scenario(words.app, _lines(40), broker_config=small))
+        return Circumstances(Scenario(words.app, _lines(40), broker_config=small), _small_batches)
     if name == "impatient":
         short = {"transaction_timeout": 0.4}
         return Circumstances(Scenario(words.app, _lines(40), settings=short))
