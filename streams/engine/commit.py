@@ -50,7 +50,7 @@ _REFUSED = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.SASL_AUTHENTICATION_FAILED,
-        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
     }
 )
 
@@ -214,7 +214,11 @@ class CommitCycle:
 
 
 def recoverable(error: KafkaError) -> bool:
-    """Whether running the same records again may succeed: not so for what the cluster refuses."""
+    """Whether running the same records again may succeed: not so for what the cluster refuses.
+
+    FENCED_INSTANCE_ID may: a commit that was on its way while the worker rejoined names the member
+    it was. That somebody else has the instance is for MemberFenced to say.
+    """
     return error.code not in _REFUSED
 
 

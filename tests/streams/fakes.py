@@ -76,6 +76,7 @@ class FakeCluster:
         self.fenced: list[str] = []
         self.calls: list[str] = []
         self.injector: Injector | None = None
+        self.injected = ErrorCode.NETWORK_EXCEPTION
         self.may_commit: asyncio.Event | None = None
         """Commits wait for it, then take effect."""
         self.commit_turns = 1
@@ -143,7 +144,7 @@ class FakeCluster:
         """Count a call; raises when it is to fail before its effect; the result raises after it."""
         self.calls.append(name)
         wanted = None if self.injector is None else self.injector(name, len(self.calls) - 1)
-        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"injected into {name}")
+        error = KafkaError(self.injected, f"injected into {name}")
         if wanted == "before":
             raise error
 
