@@ -12,11 +12,12 @@ from .log.partition_log import PartitionLog
 from .log.producer_state import VerificationGuard
 from .log.results import Origin
 from .metadata import ClusterMetadata
-from .records.batch import iter_headers
 from .records.codec import decode, encode
 from .records.control import parse_end_marker
 from .server.purgatory import Purgatory
 from .types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer, Clock, TopicPartition
+
+_BATCHES_PER_DECODE = 256
 
 
 async def wait_until_flushed(
@@ -111,33 +112,46 @@ class CoordinatorLog:
     def read_all(self, partition: int) -> Iterator[LoadedBatch]:
         """Every batch from the log start to the log end, flushed or not."""
         log = self._log(partition)
-        for chunk in log.read_all(log.log_start_offset):
-            for position, header in iter_headers(chunk):
-                batch = memoryview(chunk)[position : position + header.size]
-                yield from _loaded(batch, header.is_control)
+        plain: list[Buffer] = []
+        for batch in log.read_all(log.log_start_offset):
+            header = batch.header
+            if not (header.is_transactional or header.is_control):
+                plain.append(batch.data)
+                if len(plain) < _BATCHES_PER_DECODE:
+                    continue
+            yield from _loaded(plain, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            plain.clear()
+            if header.is_control:
+                yield LoadedBatch(
+                    header.base_offset,
+                    header.producer_id,
+                    header.producer_epoch,
+                    parse_end_marker(batch.data).commit,
+                    [],
+                )
+            elif header.is_transactional:
+                yield from _loaded([batch.data], header.producer_id, header.producer_epoch)
+        yield from _loaded(plain, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-def _loaded(batch: Buffer, is_control: bool) -> Iterator[LoadedBatch]:
-    _, header = next(iter(iter_headers(batch)))
-    if is_control:
-        marker = parse_end_marker(batch)
-        yield LoadedBatch(
-            header.base_offset, header.producer_id, header.producer_epoch, marker.commit, []
-        )
+def _loaded(
+    batches: Sequence[Buffer], producer_id: int, producer_epoch: int
+) -> Iterator[LoadedBatch]:
+    """The batches as one, or as one per gapless run where compaction left holes."""
+    decoded = decode(b"".join(batches)) if batches else None
+    if decoded is None or not decoded.offsets:
         return
-    decoded = decode(batch, start_offset=header.base_offset)
-    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-    # Compaction leaves holes, and the port knows none: each gapless run is a batch of its own.
+    offsets = decoded.offsets
+    records = [(key or b"", value) for key, value in zip(decoded.keys, decoded.values, strict=True)]
     start = 0
-    for end in range(1, len(decoded.offsets) + 1):
-        if end < len(decoded.offsets) and decoded.offsets[end] == decoded.offsets[end - 1] + 1:
-            continue
-        records = [
-            (key or b"", value)
-            for key, value in zip(decoded.keys[start:end], decoded.values[start:end], strict=True)
-        ]
-        yield LoadedBatch(decoded.offsets[start], producer_id, header.producer_epoch, None, records)
-        start = end
+    if offsets[-1] - offsets[0] >= len(offsets):
+        for end in range(1, len(offsets)):
+            if offsets[end] != offsets[end - 1] + 1:
+                yield LoadedBatch(
+                    offsets[start], producer_id, producer_epoch, None, records[start:end]
+                )
+                start = end
+    yield LoadedBatch(offsets[start], producer_id, producer_epoch, None, records[start:])
 
 
 class PartitionMarkers:

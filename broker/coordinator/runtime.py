@@ -26,13 +26,14 @@ from ..types import (
     TopicPartition,
     coordinator_partition,
 )
-from .log_writer import LoadedBatch, LogWriter
+from .loading import LoadedLog
+from .log_writer import LogWriter
 from .result import Cancel, DomainEffect, Effect, Reply, Result, Timer, TimerKey, Token
 from .timer import Timers
 
 R = TypeVar("R")
 TIMER_RETRY_MS = 500
-_LOADED_BATCHES_PER_TURN = 64
+_LOADED_PER_TURN = 256
 NOBODY = Token(0)
 """The token of an operation without a caller; replies to it go nowhere."""
 
@@ -136,6 +137,7 @@ class _Partition(Generic[S]):
         self.shard = shard
         self.timers = timers
         self.state = PartitionState.INITIAL
+        self.loaded = 0
         self.last_written = -1
         self.last_committed = -1
         self.waiters: dict[Token, asyncio.Future[Any]] = {}
@@ -304,22 +306,24 @@ class CoordinatorRuntime(Generic[S]):
             context.close(PartitionState.FAILED, coordinator_error(error))
 
     async def _replay_log(self, context: _Partition[S]) -> None:
-        for turn, batch in enumerate(self._writer.read_all(context.index), 1):
+        log = LoadedLog()
+        for batch in self._writer.read_all(context.index):
+            log.add(batch)
+            if not await self._goes_on_loading(context):
+                return
+        for offset, producer_id, key, value in log.survivors():
             with self._bug_stops(context):
-                self._replay_loaded(context, batch)
-            if turn % _LOADED_BATCHES_PER_TURN == 0:
-                await asyncio.sleep(0)
-                if context.state is not PartitionState.LOADING:
-                    return
+                context.shard.replay(offset, producer_id, key, value)
+            if not await self._goes_on_loading(context):
+                return
+        context.last_written = log.last_offset
 
-    def _replay_loaded(self, context: _Partition[S], batch: LoadedBatch) -> None:
-        if batch.marker is not None:
-            context.shard.replay_marker(batch.producer_id, batch.marker)
-            context.last_written = batch.base_offset
-            return
-        for delta, (key, value) in enumerate(batch.records):
-            context.shard.replay(batch.base_offset + delta, batch.producer_id, key, value)
-        context.last_written = batch.base_offset + max(0, len(batch.records) - 1)
+    async def _goes_on_loading(self, context: _Partition[S]) -> bool:
+        """Now and then let others run; False when the partition was closed meanwhile."""
+        context.loaded += 1
+        if context.loaded % _LOADED_PER_TURN == 0:
+            await asyncio.sleep(0)
+        return context.state is PartitionState.LOADING
 
     # -- one write --------------------------------------------------------------------------------
 

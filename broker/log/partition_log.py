@@ -18,6 +18,7 @@ from ..errors import ErrorCode, KafkaError
 from ..records.batch import BatchHeader, read_header, stamp, stamp_log_append_time
 from ..records.control import encode_end_marker
 from ..storage.filesystem import File, FileSystem
+from ..storage.segment import StoredBatch
 from ..storage.segment_store import SegmentStore
 from ..storage.snapshot import LogSnapshot, SnapshotFiles
 from ..storage.tail_cache import TailBudget, TailCache
@@ -274,11 +275,10 @@ class PartitionLog:
             aborted,
         )
 
-    def read_all(self, offset: int) -> Iterator[Buffer]:
-        """Every batch from the one with ``offset`` to the log end, one whole batch each time."""
+    def read_all(self, offset: int) -> Iterator[StoredBatch]:
+        """Every batch from the one with ``offset`` to the log end."""
         self._check_open()
-        for batch in self._store.batches(max(offset, self._log_start_offset)):
-            yield batch.data
+        yield from self._store.batches(max(offset, self._log_start_offset))
 
     def offset_for_timestamp(self, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
         """(offset, timestamp, leader epoch) of the first record at ``timestamp`` (ms) or later.

@@ -188,8 +188,8 @@ def test_reads_stop_at_the_high_watermark_and_beyond_the_end_are_errors(log):
     assert (
         code_of(log.read, -1, max_bytes=1, isolation=UNCOMMITTED) is ErrorCode.OFFSET_OUT_OF_RANGE
     )
-    assert [bytes(data[8:]) for data in log.read_all(1)] == [
-        bytes(data[8:]) for data in [list(log.read_all(0))[1]]
+    assert [bytes(batch.data[8:]) for batch in log.read_all(1)] == [
+        bytes(batch.data[8:]) for batch in [list(log.read_all(0))[1]]
     ]
 
 

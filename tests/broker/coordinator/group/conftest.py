@@ -22,6 +22,8 @@ from onceward.broker.coordinator.group.records import (
     OffsetRecord,
     parse_record,
 )
+from onceward.broker.coordinator.loading import LoadedLog
+from onceward.broker.coordinator.log_writer import LoadedBatch
 from onceward.broker.coordinator.result import (
     Cancel,
     ProducerIdAndEpoch,
@@ -92,11 +94,12 @@ class Dialogue:
         self._tokens = 0
         self._names = 0
         self._seen = len(self.log)
+        loaded = LoadedLog()
         for offset, entry in enumerate(self.log):
-            if entry.commit is None:
-                self.shard.replay(offset, entry.producer_id, entry.key, entry.value)
-            else:
-                self.shard.replay_marker(entry.producer_id, entry.commit)
+            records = [(entry.key, entry.value)] if entry.commit is None else []
+            loaded.add(LoadedBatch(offset, entry.producer_id, 0, entry.commit, records))
+        for survivor in loaded.survivors():
+            self.shard.replay(*survivor)
         self._run(lambda shard, now, _token: shard.on_loaded(now))
 
     # -- the runtime, in short --------------------------------------------------------------------

@@ -26,7 +26,10 @@ def hard_state(groups: Any) -> Any:
             for group_id, offsets in groups.shard.offsets.committed.items()
         },
         {
-            producer: {group_id: repr(offsets) for group_id, offsets in pending.items()}
+            producer: {
+                group_id: {partition: repr(offset) for partition, offset in offsets.items()}
+                for group_id, offsets in pending.items()
+            }
             for producer, pending in groups.shard.offsets.pending.items()
         },
     )

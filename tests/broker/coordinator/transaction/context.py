@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
+from onceward.broker.coordinator.loading import LoadedLog
+from onceward.broker.coordinator.log_writer import LoadedBatch
 from onceward.broker.coordinator.result import (
     Cancel,
     Effect,
@@ -97,8 +99,10 @@ class ShardDialogue:
         self.shard = self.new_shard()
         self.timers.clear()
         self.effects.clear()
-        for offset, (key, value) in enumerate(self.log):
-            self.shard.replay(offset, -1, key, value)
+        loaded = LoadedLog()
+        loaded.add(LoadedBatch(0, -1, -1, None, self.log))
+        for survivor in loaded.survivors():
+            self.shard.replay(*survivor)
         self.run(self.shard.on_loaded(self.now_ms))
 
     def metadata(self, transactional_id: str = "t") -> TransactionMetadata:
