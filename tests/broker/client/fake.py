@@ -78,6 +78,12 @@ class FakeBroker:
         """Requests of a class, in order of arrival."""
         return [each for each in self.requests if isinstance(each, request)]
 
+    async def received(self, request: type[Any], count: int = 1) -> None:
+        """Return when so many requests of a class have arrived. Raises TimeoutError."""
+        async with asyncio.timeout(10):
+            while len(self.sent(request)) < count:
+                await asyncio.sleep(0.001)
+
     async def connect(
         self, factory: Callable[[], Connection], host: str, port: int
     ) -> tuple[object, Connection]:

@@ -97,11 +97,12 @@ async def test_who_waits_for_a_load_that_is_cancelled_loads_itself() -> None:
     broker = FakeBroker()
     async with broker.client() as client:
         broker.topics["t"] = 1
+        known = len(broker.sent(m.MetadataRequest))
         broker.answer(m.MetadataRequest, Hangs(), Hangs())
         first, second, third = (asyncio.create_task(client.refresh_metadata()) for _ in range(3))
-        await asyncio.sleep(0.005)
+        await broker.received(m.MetadataRequest, known + 1)
         first.cancel()
-        await asyncio.sleep(0.005)
+        await broker.received(m.MetadataRequest, known + 2)
         second.cancel()
         client.watch_topics(["t"])
         await third
@@ -124,7 +125,7 @@ async def test_a_lane_is_a_connection_of_its_own() -> None:
     async with broker.client() as client:
         lane = client.new_lane("test")
         parked = asyncio.create_task(client.request(NODE, m.HeartbeatRequest(), lane=lane))
-        await asyncio.sleep(0.005)
+        await broker.received(m.HeartbeatRequest)
         await client.request(NODE, m.HeartbeatRequest())
         client.close_lane(lane)
         with pytest.raises(ConnectionFailed):

@@ -430,7 +430,7 @@ async def test_a_cancelled_flush_forbids_the_commit(broker: FakeBroker, client: 
     producer.begin()
     send(producer, 1)
     flushing = asyncio.create_task(producer.flush())
-    await asyncio.sleep(0.005)
+    await broker.received(m.ProduceRequest)
     flushing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await flushing
@@ -444,7 +444,7 @@ async def test_a_cancelled_commit_needs_a_reset(broker: FakeBroker, client: Clie
     producer.begin()
     send(producer, 1)
     committing = asyncio.create_task(producer.commit())
-    await asyncio.sleep(0.01)
+    await broker.received(m.EndTxnRequest)
     committing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await committing
