@@ -196,6 +196,8 @@ class Broker:
         undo.push_async_callback(self._stop_coordinators)
         await self.groups.start()
         await self.transactions.start()
+        if self.config.bool("log.cleaner.enable"):
+            self._run(self._compact())
         dispatcher = Dispatcher(self._services(), ENTRIES, self._fail)
         self._listener = Listener(
             serve=dispatcher.serve,
@@ -261,6 +263,17 @@ class Broker:
         while True:
             await asyncio.sleep(interval_s)
             self.logs.maintenance(self._clock())
+
+    async def _compact(self) -> None:
+        """A failed sync or a replacement that ended half-way stops the broker."""
+        backoff_s = self.config.int("log.cleaner.backoff.ms") / 1000
+        while True:
+            await asyncio.sleep(backoff_s)
+            for file in self.logs.clean(self._clock()):
+                if file is None:
+                    await asyncio.sleep(0)
+                else:
+                    await file.fsync()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of the broker: its failure is the broker's."""

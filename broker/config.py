@@ -135,6 +135,8 @@ _SERVER_KEYS = (
         "Not used: every acknowledged record is flushed.",
         minimum=1,
     ),
+    _key("log.cleaner.backoff.ms", _LONG, "15000", "How often to compact.", minimum=0),
+    _key("log.cleaner.enable", _BOOLEAN, "true", "Whether compacted topics are compacted."),
     _key(
         "log.retention.check.interval.ms",
         _LONG,
@@ -173,7 +175,7 @@ _SERVER_KEYS = (
         "offsets.retention.check.interval.ms",
         _LONG,
         "600000",
-        "How often offsets are expired.",
+        "How often offsets expire.",
         minimum=1,
     ),
     _key(
@@ -222,7 +224,6 @@ _IGNORED_KEYS = tuple(
         ("num.recovery.threads.per.data.dir", "2"),
         ("socket.send.buffer.bytes", "102400"),
         ("socket.receive.buffer.bytes", "102400"),
-        ("log.cleaner.enable", "true"),
         ("offsets.topic.replication.factor", "1"),
         ("transaction.state.log.replication.factor", "1"),
         ("transaction.state.log.min.isr", "1"),

@@ -74,7 +74,7 @@ _NAMES: Mapping[str, str] = {
         initial.task.delay.ms local.retention.bytes local.retention.ms roll.jitter.hours
     """,
     "log.cleaner.": """
-        backoff.ms dedupe.buffer.size io.buffer.load.factor io.buffer.size
+        dedupe.buffer.size io.buffer.load.factor io.buffer.size
         io.max.bytes.per.second threads
     """,
     "max.": """

@@ -27,6 +27,9 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     message_timestamp_before_max_ms: int = _MAX_LONG
+    max_compaction_lag_ms: int = _MAX_LONG
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     retention_bytes: int = UNLIMITED
     retention_ms: int = 7 * _DAY_MS
@@ -92,9 +95,6 @@ _WITHOUT_EFFECT = frozenset(
         "follower.replication.throttled.replicas",
         "index.interval.bytes",
         "leader.replication.throttled.replicas",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
         "preallocate",
         "segment.index.bytes",
         "segment.jitter.ms",
@@ -111,6 +111,7 @@ _CHOICES: Mapping[str, frozenset[str]] = {
 _MINIMUM: Mapping[str, int] = {
     "retention.bytes": -1,
     "retention.ms": -1,
+    "max.compaction.lag.ms": 1,
     "segment.bytes": 1024,  # Kafka 4.1 asks for 1 MiB; small segments are what tests need
     "segment.ms": 1,
     "min.insync.replicas": 1,
@@ -127,6 +128,8 @@ def _parse_value(name: str, text: str) -> object:
         if text not in _CHOICES[name]:
             raise _invalid(name, text)
         return text
+    if name == "min.cleanable.dirty.ratio":
+        return _parse_ratio(name, text)
     try:
         value = int(text)
     except ValueError:
@@ -134,6 +137,16 @@ def _parse_value(name: str, text: str) -> object:
     if not _MINIMUM.get(name, 0) <= value <= _MAX_LONG:
         raise _invalid(name, text)
     return value
+
+
+def _parse_ratio(name: str, text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        raise _invalid(name, text) from None
+    if not 0 <= ratio <= 1:
+        raise _invalid(name, text)
+    return ratio
 
 
 def _invalid(name: str, text: str) -> KafkaError:

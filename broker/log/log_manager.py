@@ -14,10 +14,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..storage.filesystem import FileSystem, Lock
+from ..errors import KafkaError
+from ..records.batch import CorruptBatch
+from ..storage.filesystem import File, FileSystem, Lock
 from ..storage.flusher import Flusher
 from ..storage.tail_cache import TailBudget
 from ..types import Clock, TopicPartition
+from .cleaner import NotCleaned, clean
 from .config import LogConfig
 from .log_state import CleanEnd
 from .partition_log import PartitionLog
@@ -58,6 +61,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._tail_budget = TailBudget()
         self._deleted: list[str] = []
+        self._uncleanable: set[TopicPartition] = set()
         self._lock: Lock | None = None
         self._sync_failed = False
 
@@ -182,6 +186,22 @@ class LogManager:
                 _logger.warning("removal of a deleted log failed: %s", error)
                 return
             self._deleted.pop()
+
+    def clean(self, now_ms: int) -> Iterator[File | None]:
+        """Compact what is worth it: None asks for a pause, a file to be synced.
+
+        A log that cannot be read or written is logged and left as it is. Raises OSError when a
+        replacement failed half-way: the broker must start anew.
+        """
+        for log in self.logs():
+            if log.config.compacts and log.segment_count > 1 and log.tp not in self._uncleanable:
+                try:
+                    yield from clean(log, self._fs, now_ms)
+                except CorruptBatch as error:
+                    _logger.error("%s is damaged and not compacted any more: %s", log.tp, error)
+                    self._uncleanable.add(log.tp)
+                except (KafkaError, NotCleaned) as error:
+                    _logger.warning("compaction of %s was given up: %s", log.tp, error)
 
     def note_failed_sync(self) -> None:
         """A sync failed: the next start must not take what it reads for what is on the disk.

@@ -6,6 +6,7 @@ batches between; replay and the append path apply the same methods.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from ..records.batch import BatchHeader
@@ -16,6 +17,8 @@ from ..storage.snapshot import AbortedTransaction, LogSnapshot, SnapshotFiles
 from .aborted_txns import AbortedTransactions
 from .leader_epochs import LeaderEpochs
 from .producer_state import ProducerStates
+
+_logger = logging.getLogger(__name__)
 
 
 class LogState:
@@ -98,7 +101,9 @@ def find_replay_start(store: SegmentStore, snapshots: SnapshotFiles) -> ReplaySt
         snapshot = snapshots.read(segment.base_offset)
         if snapshot is None:
             return start
-        start.aborted.extend(snapshot.aborted)
+        # When compaction was about to join segments, the last one's snapshot speaks for all.
+        known = start.aborted[-1].last_offset if start.aborted else -1
+        start.aborted.extend(each for each in snapshot.aborted if each.last_offset > known)
         start = ReplayStart(segment.base_offset, number, snapshot, start.aborted)
     for offset in reversed(snapshots.offsets):
         if offset <= store.active.base_offset:
@@ -124,10 +129,12 @@ def recover(
     now_ms: int,
     *,
     rewrite: bool = False,
+    compacted: bool = False,
 ) -> LogState:
     """Find the end of the log and the state at it; cut what is torn. All of it is durable then.
 
-    ``rewrite``: a sync failed here, so what no snapshot vouches for is written anew.
+    ``rewrite``: a sync failed here, so what no snapshot vouches for is written anew. ``compacted``:
+    offsets may be missing.
     """
     state = LogState()
     start = find_replay_start(store, snapshots)
@@ -135,10 +142,13 @@ def recover(
     if clean is not None and (start.offset, store.active.size) == clean:
         store.trust_end(start.offset)
         return state
-    for batch in store.recover(start.segment, rewrite=rewrite):
+    missing = [segment.base_offset for segment in store.segments[start.segment :]]
+    for batch in store.recover(start.segment, rewrite=rewrite, gaps=compacted):
         if batch.header.base_offset >= start.offset:
+            _write_missing(snapshots, state, missing, batch.header.base_offset)
             state.replay(batch, now_ms)
     end = store.end_offset
+    _write_missing(snapshots, state, missing, end)
     snapshots.remove(lambda offset: offset <= end)
     if end < start.offset:
         # Damage below the snapshot: what it says never happened.
@@ -148,3 +158,20 @@ def recover(
             state.replay(batch, now_ms)
     store.fs.fsync_dir(store.directory)
     return state
+
+
+def _write_missing(
+    snapshots: SnapshotFiles, state: LogState, bases: list[int], offset: int
+) -> None:
+    """Snapshots between segments that a crash prevented: without them the older segment could never
+    be dropped or compacted. ``state`` is that at ``offset``; what is below is durable.
+
+    ``bases`` are those of the segments being replayed; the ones passed are taken off.
+    """
+    while len(bases) > 1 and bases[1] <= offset:
+        segment_base = bases.pop(0)
+        if bases[0] not in snapshots.offsets:
+            try:
+                snapshots.write(state.snapshot(bases[0], segment_base=segment_base))
+            except OSError as error:
+                _logger.warning("no snapshot at %d: %s", bases[0], error)

@@ -11,6 +11,8 @@ watermark. Nothing here awaits: each method is one atomic step. Source: Kafka's 
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,12 +20,14 @@ from ..errors import ErrorCode, KafkaError
 from ..records.batch import BatchHeader, read_header, stamp, stamp_log_append_time
 from ..records.control import encode_end_marker
 from ..storage.filesystem import File, FileSystem
-from ..storage.segment import StoredBatch
+from ..storage.segment import Segment, StoredBatch
 from ..storage.segment_store import SegmentStore
-from ..storage.snapshot import LogSnapshot, SnapshotFiles
+from ..storage.snapshot import AbortedTransaction, LogSnapshot, SnapshotFiles
+from ..storage.sparse_index import SparseIndex
 from ..storage.tail_cache import TailBudget, TailCache
 from ..types import Buffer, TopicPartition
 from . import retention, timestamps
+from .cleaner import was_compacted
 from .config import LogConfig
 from .log_state import CleanEnd, LogState, recover
 from .producer_state import VerificationGuard
@@ -84,7 +88,12 @@ class PartitionLog:
         self._store.open(log_start)
         self._snapshots = SnapshotFiles(fs, directory)
         self._state: LogState = recover(
-            self._store, self._snapshots, clean, now_ms, rewrite=rewrite
+            self._store,
+            self._snapshots,
+            clean,
+            now_ms,
+            rewrite=rewrite,
+            compacted=was_compacted(fs, directory),
         )
         self._log_start_offset = max(log_start, self._store.first_offset)
         if self._log_start_offset > self._store.end_offset:
@@ -403,6 +412,47 @@ class PartitionLog:
             self._move_log_start(max(self._log_start_offset, first))
         self._tail.drop_idle()
         return dropped
+
+    # -- compaction -----------------------------------------------------------------------------
+
+    def settled_segments(self) -> list[Segment]:
+        """Sealed segments, oldest first, whose records are durable and their fate known."""
+        self._check_open()
+        ends = self._snapshots.offsets
+        return list(
+            itertools.takewhile(
+                lambda segment: (
+                    segment.next_offset <= self._last_stable_offset and segment.next_offset in ends
+                ),
+                self._store.segments[:-1],
+            )
+        )
+
+    def aborted_transactions(self) -> Sequence[AbortedTransaction]:
+        return self._state.aborted.since(0)
+
+    def holds(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are still segments of the log, which is open."""
+        return not self._closed and all(each in self._store.segments for each in segments)
+
+    def replace_segments(
+        self, segments: Sequence[Segment], temporary: str, index: SparseIndex
+    ) -> None:
+        """Put the file ``temporary``, which is durable, in the place of settled neighbours.
+
+        The snapshot at their end takes over their aborted transactions. Raises OSError: the log is
+        left to the recovery of the next start.
+        """
+        base, end = segments[0].base_offset, segments[-1].next_offset
+        if len(segments) > 1:
+            snapshot = self._snapshots.read(end)
+            if snapshot is None:
+                return
+            aborted = [each for each in self._state.aborted.since(base) if each.last_offset < end]
+            self._snapshots.write(dataclasses.replace(snapshot, aborted=tuple(aborted)))
+        self._store.replace(segments, temporary, index)
+        self._tail.drop_below(end)
+        self._snapshots.remove(lambda offset: not base < offset < end)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers that were silent for ``producer_id_expiration_ms``."""

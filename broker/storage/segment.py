@@ -42,7 +42,14 @@ class Segment:
     there and the next append cuts it.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, file: File) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        file: File,
+        index: SparseIndex | None = None,
+    ) -> None:
         self._fs = fs
         self.base_offset = base_offset
         self.path = f"{directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
@@ -50,8 +57,8 @@ class Segment:
         self.size = file.size()
         self.next_offset = base_offset
         self._index_path = f"{directory}/{segment_name(base_offset)}{INDEX_SUFFIX}"
-        self._index: SparseIndex | None = None
-        self._index_cached = True
+        self._index = index
+        self._index_cached = index is None
         """Whether the cache file, if there is one, says what the index says."""
 
     @classmethod
@@ -103,10 +110,15 @@ class Segment:
         At most ``max_bytes``, but the first batch always when ``min_one``. None when none fits.
         """
         position = self.index.position_for_offset(offset)
-        # The batch begins less than one interval behind its index entry.
-        ahead = min(max_bytes + INDEX_INTERVAL + _FRAME.size, self.size - position)
-        data = memoryview(self.file.pread(position, ahead))
-        start = end = _position_of(data, offset)
+        while True:
+            # The batch begins less than one interval behind its index entry.
+            ahead = min(max_bytes + INDEX_INTERVAL + _FRAME.size, self.size - position)
+            data = memoryview(self.file.pread(position, ahead))
+            start = end = _position_of(data, offset)
+            if not start or start + _FRAME.size <= len(data):
+                break
+            # The offset was compacted away: the batch behind the gap may begin further on.
+            position += start
         next_offset = offset
         while end + _FRAME.size <= len(data):
             base_offset, length, last_offset_delta = _FRAME.unpack_from(data, end)
@@ -147,10 +159,11 @@ class Segment:
                     return
                 chunk = max(chunk, needed)
 
-    def recover(self) -> Iterator[StoredBatch]:
+    def recover(self, *, gaps: bool = False) -> Iterator[StoredBatch]:
         """Check every batch and rebuild the index; afterwards ``size`` is where the good bytes end.
 
-        A good batch follows the one before without a gap in its offsets and has a valid CRC.
+        A good batch has a valid CRC and follows the one before, without a gap in the offsets unless
+        compaction may have left some.
         """
         self.size = 0
         self._index = index = SparseIndex(self.base_offset)
@@ -158,7 +171,8 @@ class Segment:
         for batch in self.batches():
             header = batch.header
             if (
-                header.base_offset != index.next_offset
+                header.base_offset < index.next_offset
+                or (header.base_offset > index.next_offset and not gaps)
                 or header.last_offset_delta < 0
                 or header.magic != MAGIC
                 or not crc_is_valid(batch.data, 0, header.size)

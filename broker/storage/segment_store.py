@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 
 from ..records.batch import BatchHeader
@@ -16,11 +17,15 @@ from .segment import (
     StoredBatch,
     segment_name,
 )
+from .sparse_index import SparseIndex
 
 _logger = logging.getLogger(__name__)
 
 _OFFSET_DIGITS = 20
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
+REPLACEMENT_SUFFIX = ".swap"
+_REPLACEMENT = re.compile(r"(\d{20})-(\d{20})" + re.escape(REPLACEMENT_SUFFIX))
+_OF_A_SEGMENT = frozenset({LOG_SUFFIX, INDEX_SUFFIX})
 
 
 class SegmentStore:
@@ -38,6 +43,7 @@ class SegmentStore:
 
     def open(self, first_offset: int) -> None:
         """Find the segments; an empty directory gets one that begins at ``first_offset``."""
+        self._finish_replacements()
         names = self.fs.list(self.directory)
         bases = sorted(
             int(name[:_OFFSET_DIGITS])
@@ -56,6 +62,45 @@ class SegmentStore:
             segment.next_offset = following.base_offset
         if not self._segments:
             self._segments.append(Segment.create(self.fs, self.directory, first_offset))
+
+    def replace(self, segments: Sequence[Segment], temporary: str, index: SparseIndex) -> None:
+        """Put the durable file ``temporary`` in the place of sealed neighbours.
+
+        Its batches must lie in their offsets and reach to their end. Either all of them are
+        replaced or none, whenever the power fails. After an OSError the next ``open`` decides.
+        """
+        first, last = segments[0], segments[-1]
+        number = self._segments.index(first)
+        bounds = f"{segment_name(first.base_offset)}-{segment_name(last.next_offset)}"
+        self.fs.rename(temporary, f"{self.directory}/{bounds}{REPLACEMENT_SUFFIX}")
+        self.fs.fsync_dir(self.directory)
+        # From here on the new file is the log, after a crash too.
+        for segment in segments:
+            segment.file.close()
+        self._finish_replacements()
+        file = self.fs.open(first.path)
+        new = Segment(self.fs, self.directory, first.base_offset, file, index)
+        new.next_offset = last.next_offset
+        new.write_index_cache()
+        self._segments[number : number + len(segments)] = [new]
+
+    def _finish_replacements(self) -> None:
+        """Remove what a replacement stands for, durably, before it takes the name of the first."""
+        for name in self.fs.list(self.directory):
+            match = _REPLACEMENT.fullmatch(name)
+            if match is None:
+                continue
+            base, end = int(match[1]), int(match[2])
+            for old in self.fs.list(self.directory):
+                stem, _, suffix = old.partition(".")
+                within = stem.isdigit() and base <= int(stem) < end
+                if within and f".{suffix}" in _OF_A_SEGMENT and old != f"{match[1]}{LOG_SUFFIX}":
+                    self.fs.remove(f"{self.directory}/{old}")
+            self.fs.fsync_dir(self.directory)
+            self.fs.rename(
+                f"{self.directory}/{name}", f"{self.directory}/{segment_name(base)}{LOG_SUFFIX}"
+            )
+            self.fs.fsync_dir(self.directory)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -82,18 +127,21 @@ class SegmentStore:
         """The active segment is whole and ends at ``end_offset`` (after a clean stop)."""
         self.active.next_offset = end_offset
 
-    def recover(self, first: int, *, rewrite: bool = False) -> Iterator[StoredBatch]:
+    def recover(
+        self, first: int, *, rewrite: bool = False, gaps: bool = False
+    ) -> Iterator[StoredBatch]:
         """Check the segments from number ``first`` on, and cut the log at the first bad byte.
 
         Yields every good batch. Later segments than the bad one are removed. Everything that was
         checked is synced at the end, so that what is kept is durable; with ``rewrite`` into new
-        files, for a sync writes nothing that the kernel takes for written.
+        files, for a sync writes nothing that the kernel takes for written. ``gaps``: the log was
+        compacted.
         """
         number = first
         while number < len(self._segments):
             segment = self._segments[number]
             end_expected = segment.next_offset if segment is not self.active else None
-            yield from segment.recover()
+            yield from segment.recover(gaps=gaps)
             surplus = segment.cut()
             if surplus or end_expected not in (None, segment.next_offset):
                 self._drop_after(number, surplus)

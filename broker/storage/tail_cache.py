@@ -41,9 +41,17 @@ class TailCache:
         while self._batches and (
             self._size > self._capacity or self._budget.used > self._budget.capacity
         ):
-            dropped = len(self._batches.popleft()[2])
-            self._size -= dropped
-            self._budget.used -= dropped
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        dropped = len(self._batches.popleft()[2])
+        self._size -= dropped
+        self._budget.used -= dropped
+
+    def drop_below(self, offset: int) -> None:
+        """The files say less than this now: they were compacted."""
+        while self._batches and self._batches[0][1] <= offset:
+            self._drop_oldest()
 
     def read(
         self, offset: int, *, limit: int, max_bytes: int, min_one: bool

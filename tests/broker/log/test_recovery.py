@@ -133,7 +133,9 @@ def test_an_unclean_start_scans_from_the_last_snapshot_only(disk, monkeypatch):
     scanned = []
     recover = Segment.recover
     monkeypatch.setattr(
-        Segment, "recover", lambda self: (scanned.append(self.base_offset), recover(self))[1]
+        Segment,
+        "recover",
+        lambda self, **gaps: (scanned.append(self.base_offset), recover(self, **gaps))[1],
     )
     open_log(disk, config=CONFIG)
     assert scanned == [27]
@@ -226,3 +228,14 @@ def test_a_damaged_offset_is_found_though_the_crc_does_not_cover_it(disk):
     disk.kill()
     damage(disk, files(disk, ".log")[0], size + 7)
     assert consume(open_log(disk)) == [(0, b"0")]
+
+
+def test_a_crash_before_a_snapshot_does_not_keep_the_segment_for_ever(disk):
+    config = LogConfig(segment_bytes=1024, retention_ms=1)
+    log = open_log(disk, config=config)
+    for _ in range(12):
+        append(log, b"x" * 200)  # nothing is flushed: every snapshot is still to be written
+    disk.kill()
+    log = open_log(disk, config=config)
+    assert log.segment_count > 2
+    assert log.apply_retention(10**15) >= 2
