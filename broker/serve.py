@@ -6,6 +6,7 @@ import asyncio
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from .broker import Broker
 
@@ -17,10 +18,12 @@ async def serve(
     config: Mapping[str, str],
     ready: Callable[[str], None],
     exit_when_idle_s: float | None = None,
+    beside: Callable[[str], AbstractAsyncContextManager[object]] | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; ``ready`` gets its address when clients may connect.
 
-    With ``exit_when_idle_s`` it also stops when no client has been connected for so long.
+    ``beside`` is given the address too; what it returns is open while the broker serves. With
+    ``exit_when_idle_s`` it also stops when no client has been connected for so long.
 
     Raises what ``Broker.start`` raises, and BrokerFailed when the broker had to stop itself.
     """
@@ -29,8 +32,10 @@ async def serve(
     signalled = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled.set)
-    async with Broker(data_dir, listen, config) as broker:
+    async with Broker(data_dir, listen, config) as broker, AsyncExitStack() as guests:
         ready(broker.bootstrap)
+        if beside is not None:
+            await guests.enter_async_context(beside(broker.bootstrap))
         ends = {
             loop.create_task(signalled.wait(), name="signal"),
             loop.create_task(broker.wait_stopped(), name="broker"),

@@ -61,6 +61,7 @@ class Consumer:
         self._stable_offset_timeout_ms = stable_offset_timeout_ms
         self._states = PartitionStates()
         self._changed = asyncio.Event()
+        self._nudged = False
         self._stopped = False
         fetching = FetchConfig(
             isolation,
@@ -207,8 +208,14 @@ class Consumer:
             await self._poll()
             batches = self._states.take()
             self._pump()
-            if batches or not await self._wait(deadline):
+            nudged, self._nudged = self._nudged, False
+            if batches or nudged or not await self._wait(deadline):
                 return batches
+
+    def nudge(self) -> None:
+        """Let the ``fetch`` that waits, or else the next one, return at once."""
+        self._nudged = True
+        self._changed.set()
 
     async def _poll(self) -> None:
         if self._stopped:

@@ -87,8 +87,10 @@ class Membership:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
         connection_grace_ms: int = -1,
+        protocol_type: str = PROTOCOL_TYPE,
     ) -> None:
         self.group_id = group_id
+        self.protocol_type = protocol_type
         self.group_instance_id = group_instance_id
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -129,7 +131,7 @@ class Membership:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self.protocol_type,
             protocols=[
                 JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
                 for name, metadata in protocols
@@ -169,7 +171,7 @@ class Membership:
             generation_id=self.generation_id,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             assignments=[
                 SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assignment)

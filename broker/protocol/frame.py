@@ -31,6 +31,10 @@ class FrameDecoder:
         Raises ProtocolError for a size that is negative or above the limit; frames completed by
         the same call are lost then, as the connection is.
         """
+        if self._missing < 0 and not self._prefix and len(data) >= 4:
+            size = int.from_bytes(data[:4], "big", signed=True)
+            if size == len(data) - 4 <= self._max_size:
+                return [bytes(data[4:])]  # one whole frame, as most often
         frames: list[bytes] = []
         view = memoryview(data)
         position, end = 0, len(view)

@@ -15,7 +15,7 @@ import asyncio
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -50,7 +50,7 @@ class File(Protocol):
         """Up to ``length`` bytes; shorter only at the end of the file."""
         ...
 
-    async def fsync(self) -> None:
+    def fsync(self) -> Awaitable[None]:
         """Make every append made before this call durable. Raises OSError: the data may be gone."""
         ...
 

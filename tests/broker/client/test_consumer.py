@@ -77,6 +77,23 @@ async def test_fetch_waits_for_data_and_no_longer(
     await consumer.stop()
 
 
+async def test_a_nudge_ends_the_fetch_that_waits_or_else_the_next(
+    client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = await new_topic()
+    consumer = Consumer(client)
+    consumer.assign([TopicPartition(topic, 0)])
+    async with asyncio.timeout(PATIENCE_S):
+        consumer.nudge()
+        assert await consumer.fetch(timeout_ms=600_000) == []
+        waiting = asyncio.create_task(consumer.fetch(timeout_ms=600_000))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        consumer.nudge()
+        assert await waiting == []
+    await consumer.stop()
+
+
 async def test_seek_drops_what_was_fetched_ahead(
     client: Client, new_topic: NewTopicFixture
 ) -> None:
