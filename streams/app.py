@@ -21,6 +21,7 @@ from .engine.cron import Crontab
 from .engine.timers import Background
 from .errors import ConfigurationError, NotRunningError
 from .options import check_faust_options, missing
+from .sources.source import FunctionReader, Reader, Source
 from .state import StoreTransaction
 from .table import Table
 from .topic import Topic
@@ -119,6 +120,7 @@ class App:
         self.id = self.conf.id
         self.agents: dict[str, Agent] = {}
         self.tables: dict[str, Table] = {}
+        self.sources: dict[str, Source] = {}
         self.backgrounds: list[Background] = []
         self.commands: dict[str, Callable[..., Any]] = {}
         self._topics: dict[Any, Topic] = {}
@@ -186,6 +188,47 @@ class App:
             return agent
 
         return decorate
+
+    @overload
+    def source(
+        self, topic: Topic | str, reader: Reader, *, name: str | None = None, **options: Any
+    ) -> Source: ...
+
+    @overload
+    def source(
+        self, topic: Topic | str, reader: None = None, *, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[..., Any]], Source]: ...
+
+    def source(
+        self,
+        topic: Topic | str,
+        reader: Reader | None = None,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Declare a source of ``topic``: every row it gives becomes exactly one record.
+
+        Decorates an async generator function of the position to go on from (None at first) that
+        yields ``Row``; or takes a reader of files, a query or an address. Options: key (of rows
+        that bring none: a field or a function of the value), splits (a number or names: read by as
+        many workers), on_bad_row (``stop`` or ``dead_letter``; default ``on_decode_error``) and
+        retry_on (exceptions that pass by themselves). ``name``, by default that of the function or
+        topic, must stay: the position is kept under it. See ``sources.source``.
+        """
+        target = self.topic(topic) if isinstance(topic, str) else topic
+
+        def declare(reader: Reader, label: str) -> Source:
+            if label in self.sources:
+                raise ConfigurationError(f"there are two sources called {label!r}: give name=")
+            source = self.sources[label] = Source(self, target, reader, name=label, **options)
+            return source
+
+        def decorate(fun: Callable[..., Any]) -> Source:
+            function = FunctionReader(fun)
+            return declare(function, name or function.name)
+
+        return decorate if reader is None else declare(reader, name or target.name)
 
     def Table(self, name: str, **options: Any) -> Table:
         """Declare a table. Options: default, key_type, value_type, partitions, key_serializer,

@@ -49,8 +49,11 @@ class Event:
     @property
     def key(self) -> Any:
         """The decoded key. Raises DecodeError."""
-        raw = self._block.keys[self._index]
-        return None if raw is None else self._decode_key(self._block.tp.topic, raw)
+        block, index = self._block, self._index
+        raw = block.keys[index]
+        if raw is None:
+            return None
+        return self._decode_key(block.tp.topic, raw, block.headers_of(index))
 
     @property
     def headers(self) -> dict[str, bytes | None]:

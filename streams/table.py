@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine.context import CURRENT
 from .engine.feed import Slot
+from .engine.kernel import TableAccess
 from .errors import ConfigurationError, OutsideAgentError
 from .options import missing
-from .serde import codec_for
-from .state import ABSENT, SCALARS, Snapshot, StoreTransaction
+from .serde import codec_for, encode_raw
+from .state import ABSENT, StoreTransaction
 
 if TYPE_CHECKING:
     from .app import App
@@ -21,7 +22,7 @@ _REBUILT: Final = (set, frozenset, tuple, bytes)
 undeclared."""
 
 
-class Table:
+class Table(TableAccess):
     """A dictionary partitioned like the topics of the agents that use it; made by ``app.Table``.
 
     Inside an agent it is the partition of the current event, own writes included, and an agent's
@@ -59,8 +60,12 @@ class Table:
         value = codec_for(
             value_serializer or "json", value_type, topic=self.changelog_name, is_key=False
         )
-        self.encode_key, self.decode_key = key
-        self.encode_value, self.decode_value = value
+        self.encode_key, self.decode_key = key.encode, key.decode
+        self.encode_value, self.decode_value = value.encode, value.decode
+        self.encodes_text = self.encode_key in (encode_raw, str.encode)
+        if key.schemas is not None:
+            key.schemas.is_fixed = True  # keys are found by their bytes
+        self.schemas = [each.schemas for each in (key, value) if each.schemas is not None]
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"
@@ -71,27 +76,6 @@ class Table:
             raise missing("Table", name)
 
     # reading
-
-    def __getitem__(self, key: Any) -> Any:
-        slot = CURRENT.get()
-        transaction = slot.tables.get(self) if type(slot) is Slot else None
-        if transaction is None:
-            value = self._find(self.encode_key(key))
-        else:
-            # This runs once or more per record. A look-up on self is slow because of __getattr__,
-            # and ``sums[key] = sums[key] + 1`` comes twice with the same key.
-            if key is not transaction.last_key:
-                transaction.last_raw_key = self.encode_key(key)
-                transaction.last_key = key if type(key) is str else ABSENT
-            raw = transaction.last_raw_key
-            value = transaction.written.get(raw)
-            if value is None or type(value) is Snapshot:
-                value = transaction.get(raw)
-        if value is not ABSENT:
-            return value
-        if self.default is None:
-            raise KeyError(key)
-        return self.default()
 
     def __contains__(self, key: object) -> bool:
         return self._find(self.encode_key(key)) is not ABSENT
@@ -126,19 +110,7 @@ class Table:
 
     # writing: inside agents only
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        slot = CURRENT.get()
-        transaction = slot.tables.get(self) if type(slot) is Slot else None
-        if transaction is None:
-            transaction = self._writable()
-        same = key is transaction.last_key
-        raw = transaction.last_raw_key if same else self.encode_key(key)
-        if transaction.undo is None and type(value) in SCALARS:
-            transaction.written[raw] = value
-        else:
-            transaction.put(raw, value)
-
-    def __delitem__(self, key: Any) -> None:
+    def _remove(self, key: Any) -> None:
         encoded = self.encode_key(key)
         transaction = self._writable()
         if transaction.get(encoded) is ABSENT:

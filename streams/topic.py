@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.block import Headers
 from .engine.context import CURRENT
-from .engine.feed import Slot
+from .engine.kernel import TopicSend
 from .errors import ConfigurationError
 from .serde import default_key_codec, default_value_codec, encode_raw
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GivenHeaders = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
 
-class Topic:
+class Topic(TopicSend):
     """A declared topic (or several with the same types); made by ``app.topic``.
 
     ``encode_key``, ``encode_value``, ``decode_key`` and ``decode_value`` are plain functions that
@@ -61,10 +61,16 @@ class Topic:
         value = default_value_codec(
             value_serializer, value_type, settings.value_serializer, self.name
         )
+        if value_type is None:
+            self.value_type = getattr(value_serializer, "value_type", None)
+        self.key_codec = key
         self.value_codec = value
-        self.encode_key, self.decode_key = key
-        self.encode_value, self.decode_value = value
-        self._sends_text_keys = self.encode_key in (encode_raw, str.encode)
+        self.encode_key, self.decode_key = key.encode, key.decode
+        self.encode_value, self.decode_value = value.encode, value.decode
+        self.schemas = [each.schemas for each in (key, value) if each.schemas is not None]
+        self._names_schemas = any(codec.writes_headers for codec in self.schemas)
+        self.encodes_text = self.encode_key in (encode_raw, str.encode)
+        self.is_plain = not self._names_schemas
 
     def __repr__(self) -> str:
         return f"<Topic {', '.join(self.names)}>"
@@ -73,7 +79,7 @@ class Topic:
         """The (first) name, as in Faust."""
         return self.name
 
-    def send(
+    def _send_given(
         self,
         *,
         key: Any = None,
@@ -84,45 +90,77 @@ class Topic:
         key_serializer: Any = None,
         value_serializer: Any = None,
     ) -> Awaitable[None]:
-        """Send one record; await the result (it is cheap).
-
-        In an agent the record joins the outputs of the record being handled: it becomes visible
-        with the transaction that commits it, or never. ``timestamp`` in seconds since the epoch;
-        default: that of the record being handled. Without ``key`` and ``partition`` the record goes
-        to the partition with the number of its input's. Raises TypeError when it cannot be encoded.
-
-        In timers and tasks the record joins the next transaction of the worker. Elsewhere (a
-        client) the result must be awaited and the record is acknowledged then.
-        """
+        if self.schemas and CURRENT.get() is None and not self.is_prepared:
+            given = key, value, partition, timestamp, headers
+            return self._send_prepared(*given, key_serializer, value_serializer)
         if key is not None:
             if key_serializer is not None:
-                key = default_key_codec(key_serializer, self.key_type, None).encode(key)
-            elif type(key) is str and self._sends_text_keys:
-                key = key.encode()
+                codec = default_key_codec(key_serializer, self.key_type, None, self.name)
+                key = codec.encode(key)
             else:
                 key = self.encode_key(key)
         if value is not None:
             if value_serializer is None:
                 value = self.encode_value(value)
             else:
-                value = default_value_codec(value_serializer, self.value_type, None).encode(value)
-        slot = CURRENT.get()
-        if type(slot) is Slot and partition is None and timestamp is None and headers is None:
-            # The common case of send_encoded written out: this runs once or more per record.
-            block = slot.block
-            output = slot.outputs.topics.get(self.name)
-            if block is not None and output is not None:
-                output.keys.append(key)
-                output.values.append(value)
-                output.timestamps.append(block.timestamps[slot.index])
-                return slot.done
+                codec = default_value_codec(value_serializer, self.value_type, None, self.name)
+                value = codec.encode(value)
+        if self._names_schemas:
+            key, value, headers = self._with_schema_headers(key, value, headers)
         return self.send_encoded(
             key,
             value,
             partition=partition,
             timestamp_ms=None if timestamp is None else int(timestamp * 1000),
-            headers=_headers(headers),
+            headers=headers_of(headers),
         )
+
+    async def _send_prepared(
+        self,
+        key: Any,
+        value: Any,
+        partition: int | None,
+        timestamp: float | None,
+        headers: GivenHeaders | None,
+        key_serializer: Any,
+        value_serializer: Any,
+    ) -> None:
+        await self.prepare()
+        await self.send(
+            key=key,
+            value=value,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+        )
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the schemas of what is sent are known; true of topics without a registry."""
+        return all(codec.is_prepared for codec in self.schemas)
+
+    async def prepare(self) -> None:
+        """Find or register the schemas of what is sent. Workers do this when they start, for topics
+        they can be seen to send to. Raises ValueError."""
+        for codec in self.schemas:
+            if not codec.is_prepared:
+                await codec.prepare()
+
+    def _with_schema_headers(
+        self, key: bytes | None, value: bytes | None, headers: GivenHeaders | None
+    ) -> tuple[bytes | None, bytes | None, GivenHeaders]:
+        """Schema ids moved from the payloads to headers, where the serializers want that."""
+        pairs = list(headers_of(headers))
+        for_key, for_value = self.key_codec.schemas, self.value_codec.schemas
+        if for_key is not None and for_key.writes_headers and key is not None:
+            schema, key = for_key.split(key)
+            pairs.append((for_key.header_name, schema))
+        if for_value is not None and for_value.writes_headers and value is not None:
+            schema, value = for_value.split(value)
+            pairs.append((for_value.header_name, schema))
+        return key, value, pairs
 
     def send_soon(self, **record: Any) -> Awaitable[None]:
         """``send`` that need not be awaited (inside a worker no send needs to be)."""
@@ -181,7 +219,8 @@ def _config_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _headers(headers: GivenHeaders | None) -> Headers:
+def headers_of(headers: GivenHeaders | None) -> Headers:
+    """As records carry them: pairs, text as UTF-8."""
     if not headers:
         return ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers

@@ -14,13 +14,17 @@ import types
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .agent import Agent
 from .errors import ConfigurationError, PartitionsMismatch
 from .sinks.sink import Sink
+from .sources.source import Source
 from .table import Table
 from .topic import Topic
+
+if TYPE_CHECKING:
+    from .app import App
 
 _MAX_INSPECTED = 500
 
@@ -43,13 +47,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubTopology:
-    """Nodes that share topics or tables. ``sources`` by topic name, ``tables`` by table name."""
+    """Nodes that share topics or tables. ``sources`` by topic name, ``tables`` by table name.
+
+    ``source``: it is no agent's but a source's, and reads the topic of its positions.
+    """
 
     id: int
     nodes: tuple[Node, ...]
     sources: Mapping[str, Topic]
     tables: Mapping[str, Table]
     sinks: tuple[Sink, ...] = ()
+    source: Source | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -105,6 +113,11 @@ class Topology:
         return list({sink: None for sub in self.sub_topologies for sink in sub.sinks})
 
     @property
+    def source_positions(self) -> list[str]:
+        """The topics of the positions of sources."""
+        return [sub.source.positions_topic.name for sub in self.sub_topologies if sub.source]
+
+    @property
     def shared_topics(self) -> frozenset[str]:
         """Topics that more than one agent reads."""
         readers = Counter(
@@ -136,6 +149,8 @@ class Topology:
                     if count is None and node.stage > 0:
                         count = _widest(_stage_source(node), known, needs)
                     needs[name] = TopicNeed(name, count, topic.replicas, topic.configs)
+            if sub.source is not None:
+                needs.update(_positions_need(sub.source, known))
         return list(needs.values())
 
     def changelog_needs(self, counts: Mapping[str, int]) -> list[TopicNeed]:
@@ -165,8 +180,15 @@ class Topology:
         return next(iter([*existing, *given, *declared]), None)
 
 
-def build(agents: Sequence[Agent], tables: Iterable[Table]) -> Topology:
-    """The topology of these agents. Raises ConfigurationError."""
+def topology_of(app: App) -> Topology:
+    """The topology of everything declared on ``app``. Raises ConfigurationError."""
+    return build(list(app.agents.values()), app.tables.values(), app.sources.values())
+
+
+def build(
+    agents: Sequence[Agent], tables: Iterable[Table], sources: Iterable[Source] = ()
+) -> Topology:
+    """The topology of these agents and sources. Raises ConfigurationError."""
     known_tables = list(tables)
     nodes: list[tuple[Node, dict[str, Topic], list[Table]]] = []
     for agent in agents:
@@ -175,15 +197,19 @@ def build(agents: Sequence[Agent], tables: Iterable[Table]) -> Topology:
     sub_topologies = []
     for number, members in enumerate(groups):
         chosen = [nodes[index] for index in members]
-        sources = {name: topic for _, topics, _ in chosen for name, topic in topics.items()}
+        topics = {name: topic for _, each, _ in chosen for name, topic in each.items()}
         sinks = {
             sink: None for node, _, _ in chosen if node.is_last for sink in sinks_used(node.agent)
         }
         used = {table.name: table for _, _, found in chosen for table in found}
         _check_types(chosen)
         sub_topologies.append(
-            SubTopology(number, tuple(node for node, _, _ in chosen), sources, used, tuple(sinks))
+            SubTopology(number, tuple(node for node, _, _ in chosen), topics, used, tuple(sinks))
         )
+    for number, source in enumerate(sources, len(sub_topologies)):
+        topics = {source.positions_topic.name: source.positions_topic}
+        used = {source.positions.name: source.positions}
+        sub_topologies.append(SubTopology(number, (), topics, used, source=source))
     return Topology(sub_topologies)
 
 
@@ -204,6 +230,26 @@ def sinks_used(agent: Agent) -> list[Sink]:
     return list(dict.fromkeys(found))
 
 
+def topics_sent_to(app: App) -> list[Topic]:
+    """Topics that sources, agents' sinks and the app's functions name."""
+    functions = [background.fun for background in app.backgrounds]
+    found: list[Topic] = [source.topic for source in app.sources.values()]
+    for agent in app.agents.values():
+        functions.append(agent.fun)
+        found += [
+            one if isinstance(one, Topic) else one.topic
+            for one in agent.sinks
+            if isinstance(one, Topic | Agent)
+        ]
+    for fun in functions:
+        for value in _reachable(fun):
+            if isinstance(value, Topic):
+                found.append(value)
+            elif isinstance(value, Agent) and value.fun is not fun:
+                found.append(value.topic)
+    return found
+
+
 def _nodes_of(
     agent: Agent, tables: list[Table]
 ) -> Iterator[tuple[Node, dict[str, Topic], list[Table]]]:
@@ -215,6 +261,19 @@ def _nodes_of(
         node = Node(name, agent, stage, topic.names, concurrency)
         used = tables if stage == last else list(agent.tables)
         yield node, dict.fromkeys(topic.names, topic), used
+
+
+def _positions_need(source: Source, known: Mapping[str, int]) -> dict[str, TopicNeed]:
+    topic, count = source.positions_topic, len(source.splits)
+    found = known.get(topic.name)
+    if found is None:
+        return {topic.name: TopicNeed(topic.name, count, topic.replicas, topic.configs)}
+    if found != count:
+        raise PartitionsMismatch(
+            f"source {source.name!r} has {count} splits, but {topic.name} has {found} partitions: "
+            "positions go by split, so restore the old number, or use another name= and read anew"
+        )
+    return {}
 
 
 def _check_types(chosen: list[tuple[Node, dict[str, Topic], list[Table]]]) -> None:

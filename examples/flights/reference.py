@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from source import read_flights
 
 
-def single_pass() -> dict[str, dict[str, int]]:
-    """Subject ("carrier UA", "airport JFK") -> its figures, computed without any of onceward."""
+def single_pass(flights: Iterable[Mapping[str, object]] | None = None) -> dict[str, dict[str, int]]:
+    """Subject ("carrier UA", "airport JFK") -> its figures, computed without any of onceward.
+
+    ``flights``: None takes the whole file.
+    """
     table: dict[str, dict[str, int]] = defaultdict(
         lambda: {"flights": 0, "cancelled": 0, "late": 0, "delay_sum": 0, "delay_max": 0}
     )
-    for _key, flight in read_flights():
+    for flight in (flight for _key, flight in read_flights()) if flights is None else flights:
         delay = flight["dep_delay"]
         for subject in (f"carrier {flight['carrier']}", f"airport {flight['origin']}"):
             row = table[subject]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import click
@@ -30,6 +32,15 @@ def read_properties(path: Path) -> dict[str, str]:
     return properties
 
 
+def registry_beside(listen: str) -> Callable[[str], AbstractAsyncContextManager[object]]:
+    """Opens a registry on the broker it is given."""
+    from .registry import embedded_registry, host_and_port, load_registry
+
+    address = host_and_port(listen, "--registry")
+    load_registry()
+    return lambda broker: embedded_registry(broker, address)
+
+
 def announce(address: str) -> None:
     click.echo(f"{READY}{address}")
 
@@ -44,16 +55,19 @@ def announce(address: str) -> None:
               metavar="FILE", help="Settings from a server.properties.")  # fmt: skip
 @click.option("--exit-when-idle", type=float, metavar="SECONDS",
               help="Stop when no client has been connected for so long.")  # fmt: skip
+@click.option("--registry", "registry_address", metavar="HOST:PORT",
+              help="Run a schema registry along with it.")  # fmt: skip
 def broker(
     listen: str,
     data: str | None,
     configs: tuple[str, ...],
     properties: Path | None,
     exit_when_idle: float | None,
+    registry_address: str | None,
 ) -> None:
     """Run the Kafka-protocol broker until SIGTERM or Ctrl-C.
 
-    Prints one line when clients may connect.
+    Prints one line when clients may connect, and one when the registry may be asked.
 
     \b
     Example:  onceward broker --data ./data --config log.retention.hours=24
@@ -75,6 +89,7 @@ def broker(
                 config=settings,
                 ready=announce,
                 exit_when_idle_s=exit_when_idle,
+                beside=None if registry_address is None else registry_beside(registry_address),
             )
         )
     except LockHeldError:

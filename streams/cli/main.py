@@ -20,10 +20,13 @@ from ..errors import StreamsError
 COMMANDS = {
     "demo": "demo:demo",
     "broker": "broker:broker",
+    "registry": "registry:registry",
+    "schemas": "schemas:schemas",
     "worker": "worker:worker",
     "topics": "topics:topics",
     "groups": "groups:groups",
     "transactions": "transactions:transactions",
+    "sinks": "sinks:sinks",
     "produce": "records:produce",
     "consume": "records:consume",
     "verify": "verify:verify",

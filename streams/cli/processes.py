@@ -48,18 +48,27 @@ async def kill(process: Process) -> None:
 
 
 class BrokerProcess:
-    """A broker that can be killed and started again on the same data and port."""
+    """A broker that can be killed and started again on the same data and port.
 
-    def __init__(self, data: Path, log: Path) -> None:
+    ``options`` are those of ``onceward broker``, besides the data and the address.
+    """
+
+    def __init__(self, data: Path, log: Path, *options: str) -> None:
         self.data = data
         self.log = log
         self.address = ""
+        self._options = options
         self._process: Process | None = None
+
+    @property
+    def process(self) -> Process | None:
+        """The last one that was started."""
+        return self._process
 
     async def start(self) -> None:
         """Returns when clients may connect. Raises KafkaError(BROKER_NOT_AVAILABLE)."""
         command = ["-m", "onceward.streams.cli", "broker", "--data", str(self.data)]
-        command += ["--listen", self.address or "127.0.0.1:0"]
+        command += ["--listen", self.address or "127.0.0.1:0", *self._options]
         with self.log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *command, stdin=DEVNULL, stdout=PIPE, stderr=errors

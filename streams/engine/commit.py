@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from onceward.broker.client import (
@@ -27,6 +27,7 @@ from onceward.broker.client import (
 from ..config import ProcessingGuarantee
 from .output import PartitionOutput, TopicOutput, split
 from .sinks import SinkCut, Sinks, SinkShare
+from .sources import SourceTask
 from .task import Task
 
 logger = logging.getLogger(__name__)
@@ -77,10 +78,11 @@ class Cut(NamedTuple):
 class CommitCycle:
     """Commits tasks under one guarantee with one producer, one cut at a time.
 
-    ``counts`` knows the partition count of every topic that can be sent to. Any KafkaError out of
-    ``write`` means that it is not known what took effect: call ``recover``, then move every task
-    back to the committed offsets. Sinks commit before Kafka does: what they have is known from
-    their own positions, and no offset is committed that a sink has not reached.
+    ``counts`` knows the partition count of every topic that can be sent to; ``source_positions``
+    are the topics that say where sources are. Any KafkaError out of ``write`` means that it is not
+    known what took effect: call ``recover``, then move every task back to the committed offsets.
+    Sinks commit before Kafka does: what they have is known from their own positions, and no offset
+    is committed that a sink has not reached.
     """
 
     def __init__(
@@ -89,11 +91,13 @@ class CommitCycle:
         consumer: Consumer,
         new_producer: Callable[[], Producer],
         sinks: Sinks,
+        source_positions: Collection[str] = (),
     ) -> None:
         self._guarantee = guarantee
         self._consumer = consumer
         self._new_producer = new_producer
         self._sinks = sinks
+        self._source_positions = frozenset(source_positions)
         self._producer: Producer | None = None
         self.commits = 0
 
@@ -110,6 +114,10 @@ class CommitCycle:
         """
         return self.is_transactional
 
+    @property
+    def _is_at_most_once(self) -> bool:
+        return self._guarantee is ProcessingGuarantee.AT_MOST_ONCE
+
     async def start(self) -> None:
         """Fence the previous holder of this transactional id; aborts what it left open."""
         self._producer = self._new_producer()
@@ -123,7 +131,7 @@ class CommitCycle:
 
     async def before_processing(self, positions: Positions) -> None:
         """At most once: these records count as done before any of them is handled."""
-        if self._guarantee is ProcessingGuarantee.AT_MOST_ONCE and positions:
+        if self._is_at_most_once and positions:
             await self._consumer.commit(_offsets(positions))
 
     async def send_early(self, tasks: Sequence[Task], counts: Mapping[str, int]) -> None:
@@ -132,7 +140,9 @@ class CommitCycle:
         if producer is None or self.is_transactional:
             return
         for task in tasks:
-            for batch in split(task.outputs.take(), counts, task.id.partition):
+            if isinstance(task, SourceTask) and self._is_at_most_once:
+                continue  # its positions come first
+            for batch in split(task.outputs.take(), counts, _keyless_partition(task)):
                 _send(producer, batch)
         await producer.flush()
 
@@ -156,7 +166,7 @@ class CommitCycle:
         """Commit a cut. Raises KafkaError, SinkUnavailable, WorkerError (a sink's)."""
         shares, positions, batches, sinks = cut
         batches.extend(await self._sinks.commit(sinks))
-        if self._guarantee is ProcessingGuarantee.AT_MOST_ONCE:
+        if self._is_at_most_once:
             positions = {}
         produced = await self._write(batches, positions) if batches or positions else []
         self.commits += 1
@@ -189,15 +199,11 @@ class CommitCycle:
         producer = self._producer
         if producer is None:
             raise RuntimeError("the commit cycle is not started")
-        if self.is_transactional:
-            producer.begin()
+        if not self.is_transactional:
+            return await self._write_in_order(producer, batches, positions)
+        producer.begin()
         for batch in batches:
             _send(producer, batch)
-        if not self.is_transactional:
-            produced = await producer.flush()
-            if positions:
-                await self._consumer.commit(_offsets(positions))
-            return produced
         flushing = producer.flush()
         if positions:
             group = self._consumer.group_metadata
@@ -210,6 +216,22 @@ class CommitCycle:
         else:
             produced = await flushing
         await producer.commit()
+        return produced
+
+    async def _write_in_order(
+        self, producer: Producer, batches: Sequence[PartitionOutput], positions: Positions
+    ) -> list[Produced]:
+        """Without a transaction: where sources are comes after their rows, or before them."""
+        moved = [batch for batch in batches if batch.topic in self._source_positions]
+        rows = [batch for batch in batches if batch.topic not in self._source_positions]
+        produced: list[Produced] = []
+        for part in (moved, rows) if self._is_at_most_once else (rows, moved):
+            for batch in part:
+                _send(producer, batch)
+            if part:
+                produced += await producer.flush()
+        if positions:
+            await self._consumer.commit(_offsets(positions))
         return produced
 
 
@@ -236,7 +258,7 @@ def _send(producer: Producer, batch: PartitionOutput) -> None:
 def _share(task: Task, counts: Mapping[str, int], sinks: Sinks) -> _Share:
     positions = task.changed_positions()
     written = sinks.take(task, positions)
-    outputs = list(split(task.outputs.take(), counts, task.id.partition))
+    outputs = list(split(task.outputs.take(), counts, _keyless_partition(task)))
     changelogs: dict[str, TopicPartition] = {}
     for name, transaction in task.stores.items():
         if not transaction.is_dirty:
@@ -249,6 +271,10 @@ def _share(task: Task, counts: Mapping[str, int], sinks: Sinks) -> _Share:
     share = _Share(task, positions, outputs, changelogs, written)
     task.records_since_commit = 0
     return share
+
+
+def _keyless_partition(task: Task) -> int:
+    return task.keyless_partition if isinstance(task, SourceTask) else task.id.partition
 
 
 def _offsets(positions: Positions) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from . import kernel
 from .output import Outputs
 
 if TYPE_CHECKING:
@@ -38,4 +39,4 @@ class _Sent(tuple):  # type: ignore[type-arg]
 
 SENT = cast("Awaitable[None]", _Sent())
 
-CURRENT: ContextVar[Emitter | None] = ContextVar("onceward_current", default=None)
+CURRENT: Final[ContextVar[Emitter | None]] = kernel.CURRENT

@@ -1,5 +1,4 @@
-"""One worker: fetch, let the agents run, commit; and what a rebalance, an error or a signal
-changes."""
+"""One worker: fetch, let the agents run, commit; and what rebalances, errors, signals change."""
 
 from __future__ import annotations
 
@@ -30,7 +29,9 @@ from .backoff import Backoff
 from .commit import CommitCycle, Cut, recoverable
 from .declare import create, declare_topics, partition_counts, written_topics
 from .kafka import Kafka
+from .outage import Outage
 from .output import TopicOutput
+from .schemas import prepare_schemas
 from .sinks import Sinks
 from .slots import WorkerSlot
 from .task import Task
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 _IDLE_FETCH_MS = 100
 _BUSY_FETCH_MS = 10
 _EARLY_FETCH_MS = 20
+_SETTLE_PATIENCE_S = 0.5
 
 
 class Engine:
@@ -68,8 +70,9 @@ class Engine:
         self._consumer = self._make_consumer()
         self._sinks = sinks = Sinks(topology.sinks, settings, topology.shared_topics)
         self._cycle = CommitCycle(
-            settings.processing_guarantee, self._consumer, self._make_producer, sinks
-        )
+            settings.processing_guarantee, self._consumer, self._make_producer, sinks,
+            topology.source_positions,
+        )  # fmt: skip
         self._tasks = TaskManager(topology, settings, kafka, self._consumer, slot, sinks, self)
         self._background = BackgroundRunner(
             self._context,
@@ -85,6 +88,7 @@ class Engine:
         self._late: set[Task] = set()
         self._event = asyncio.Event()
         self._backoff = Backoff()
+        self._outage = Outage(logger, "committed again")
         self._rewinds_in_a_row = 0
         self._fetch_backoff = Backoff()
         self._next_commit = 0.0
@@ -119,6 +123,10 @@ class Engine:
     def task_progressed(self, task: Task) -> None:
         self._event.set()
 
+    def task_wants_commit(self, task: Task) -> None:
+        self._consumer.nudge()
+        self._event.set()
+
     def task_failed(self, task: Task, error: WorkerError) -> None:
         self._fail(error)
 
@@ -150,6 +158,7 @@ class Engine:
 
     async def _start(self) -> None:
         await self._kafka.start()
+        await prepare_schemas(self._app, self._topology)
         self._counts = await declare_topics(
             self._kafka.admin(), self._topology, self._written_topics(), self._settings
         )
@@ -175,10 +184,10 @@ class Engine:
             await self._accept(batches)
         await asyncio.sleep(0)
         await self._send_early()
-        while self._is_full() and not (self._commit_is_due() or self._is_interrupted()):
+        while self._tasks.are_full and not (self._commit_is_due() or self._is_interrupted()):
             self._event.clear()
             await self._wait_for_event(self._until_commit())
-        if self._commit_is_due():
+        if self._commit_is_due() and await self._has_settled():
             await self._commit(self._tasks.running)
 
     async def _fetch(self) -> list[FetchedBatch]:
@@ -187,8 +196,8 @@ class Engine:
             self._event.clear()  # or it would spin after its first commit
             await self._wait_for_event(self._until_commit())
             return []
-        pausing = self._pause_full_tasks()
-        if self._is_full():
+        pausing = self._tasks.pause_full()
+        if self._tasks.are_full:
             timeout_ms = 0
         elif pausing:
             timeout_ms = _BUSY_FETCH_MS
@@ -219,32 +228,6 @@ class Engine:
         for batch in batches:
             self._tasks.add(batch)
 
-    # backpressure
-
-    def _pause_full_tasks(self) -> bool:
-        """Stop fetching for tasks that have enough; returns whether any is paused."""
-        limit = self._settings.buffer_records
-        pause: list[TopicPartition] = []
-        resume: list[TopicPartition] = []
-        paused = self._consumer.paused
-        for task in self._tasks.running:
-            if task.group.buffered >= limit:
-                behind = task.group.behind
-                pause.extend(tp for tp in task.inputs if tp not in paused and tp not in behind)
-            elif task.group.buffered <= limit // 2:
-                resume.extend(tp for tp in task.inputs if tp in paused)
-        if pause:
-            self._consumer.pause(pause)
-        if resume:
-            self._consumer.resume(resume)
-        return bool(pause) or len(paused) > len(resume)
-
-    def _is_full(self) -> bool:
-        """Whether every task has enough to do."""
-        tasks = self._tasks.running
-        limit = self._settings.buffer_records
-        return bool(tasks) and all(task.group.buffered >= limit for task in tasks)
-
     async def _wait_for_event(self, timeout: float) -> None:
         if timeout <= 0:
             return
@@ -274,6 +257,8 @@ class Engine:
 
     def _commit_is_due(self) -> bool:
         if self._until_commit() <= 0:
+            return True
+        if any(task.is_cutting and task not in self._late for task in self._tasks.running):
             return True
         handled = sum(task.records_since_commit for task in self._tasks.running)
         return handled >= self._settings.commit_records
@@ -325,6 +310,7 @@ class Engine:
             self._fail(error)
             return False
         self._context.committed()
+        self._outage.over()
         self._backoff.reset()
         self._rewinds_in_a_row = 0
         return True
@@ -344,6 +330,20 @@ class Engine:
             await asyncio.wait([committing])
             self._committing = None
             committing.result()
+
+    async def _has_settled(self) -> bool:
+        """Whether the commit that is being written ends soon.
+
+        If not, as with a slow database, no more records are handled, since what they do would wait
+        in memory, but the worker goes on answering its group.
+        """
+        if self._committing is not None:
+            await asyncio.wait([self._committing], timeout=_SETTLE_PATIENCE_S)
+            if not self._committing.done():
+                for task in self._tasks.running:
+                    task.request_cut()
+                return False
+        return True
 
     async def _wait_for_cut(self, tasks: Sequence[Task], *, wait: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -380,7 +380,7 @@ class Engine:
         """Undo everything since the last commit and run it again."""
         await self._settle()
         reason, self._rewind_reason = self._rewind_reason, None
-        logger.warning("running again from the last commit: %s", reason)
+        self._outage.tell(f"running again from the last commit: {reason}")
         self._late = set()
         for task in self._tasks:
             await task.suspend()
@@ -487,9 +487,8 @@ class Engine:
 
     def _make_producer(self) -> Producer:
         settings = self._settings
-        transactional = self._settings.processing_guarantee == "exactly_once"
         return self._kafka.producer(
-            transactional_id=self._slot.identity if transactional else None,
+            transactional_id=self._slot.identity if self._cycle.is_transactional else None,
             transaction_timeout_ms=int(settings.transaction_timeout * 1000),
             compression=settings.producer_compression_type or "none",
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onceward.broker.client import TopicPartition
 
 from .block import Block, Headers, RecordAt
+from .kernel import FeedState, SlotState, values
 from .output import Outputs
 
 if TYPE_CHECKING:
@@ -31,33 +32,25 @@ class _Wake:
 
 
 WAKE: Final = _Wake()
-"""Yielded by ``Slot.values`` instead of a value: the slot's alarm rang, or held records must go
+"""Yielded by ``Slot.records`` instead of a value: the slot's alarm rang, or held records must go
 on."""
 
 
-class Feed:
+class Feed(FeedState):
     """One agent (stage) within a task: the block it is handling and how far it got.
 
     ``index`` is the next record to hand out, ``limit`` where handing out stops.
     """
 
-    __slots__ = (
-        "block",
-        "flush_held",
-        "index",
-        "limit",
-        "node",
-        "parked",
-        "slots",
-        "task",
-        "values",
-    )
+    __slots__ = ("flush_held", "node", "parked", "slots", "task")
+
+    block: Block | None
 
     def __init__(self, task: Task, node: Node) -> None:
         self.task = task
         self.node = node
-        self.block: Block | None = None
-        self.values: list[Any] = []
+        self.block = None
+        self.values = []
         self.index = 0
         self.limit = 0
         self.parked = 0
@@ -82,8 +75,7 @@ class Feed:
     def stop_at(self, limit: int, *, flush_held: bool) -> None:
         """Ask for a cut before record ``limit``."""
         self.limit = limit
-        if flush_held and any(slot.held for slot in self.slots):
-            self.flush_held = True
+        self.flush_held = flush_held  # also what is held only now, behind an operator that waits
         self.wake()
 
     def go_on(self) -> None:
@@ -98,68 +90,55 @@ class Feed:
             slot.wake()
 
 
-class Slot:
+class Slot(SlotState):
     """One coroutine of an agent: what it is handling and where its effects go (an ``Emitter``)."""
 
     __slots__ = (
         "alarm",
-        "block",
         "coroutine",
-        "done",
         "effects",
-        "feed",
         "held",
-        "index",
-        "outputs",
         "stage",
         "stores",
-        "tables",
         "task",
         "waiter",
     )
+
+    block: Block | None
+    feed: Feed
+    outputs: Outputs
+    tables: dict[Table, StoreTransaction]
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.task = feed.task
         self.stage = feed.node.stage
-        self.outputs: Outputs = feed.task.outputs
+        self.outputs = feed.task.outputs
         self.stores: dict[str, StoreTransaction] = feed.task.stores
-        self.tables: dict[Table, StoreTransaction] = feed.task.tables
+        self.tables = feed.task.tables
         self.effects: dict[Sink, Effects] = feed.task.sinks.effects
-        self.block: Block | None = None
+        self.block = None
         self.index = 0
         self.held: list[RecordAt] = []
         self.alarm: float | None = None
         self.waiter: asyncio.Future[None] | None = None
         self.coroutine: asyncio.Task[None] | None = None
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done.set_result(None)  # awaiting it, once per send, costs no Python call
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        self.done = done  # awaiting it, once per send, costs no Python call
 
     def records(self) -> AsyncIterator[Any]:
-        """Decoded values as the error policy needs them."""
-        return self.tracked_values() if self.task.is_tracked else self.values()
-
-    async def values(self) -> AsyncIterator[Any]:
-        """Decoded values as they come; WAKE when the alarm rang or held records must be handled."""
-        feed = self.feed
-        while True:
-            index = feed.index
-            if index >= feed.limit:
-                if await self._park():
-                    yield WAKE
-                continue
-            feed.index = index + 1
-            self.index = index
-            self.block = feed.block
-            yield feed.values[index]
+        """Decoded values as the error policy needs them; WAKE when the alarm rang or held records
+        must be handled."""
+        return self.tracked_values() if self.task.is_tracked else values(self, WAKE)
 
     async def tracked_values(self) -> AsyncIterator[Any]:
-        """``values`` where each record's effects can be undone (policy ``dead_letter``)."""
+        """``kernel.values`` where each record's effects can be undone (policy ``dead_letter``)."""
         feed, task = self.feed, self.task
         while True:
             index = feed.index
             if index >= feed.limit:
-                if await self._park():
+                if await self.park():
                     yield WAKE
                 continue
             feed.index = index + 1
@@ -171,7 +150,7 @@ class Slot:
                 task.mark()
             yield feed.values[index]
 
-    async def _park(self) -> bool:
+    async def park(self) -> bool:
         """Wait for more records. True: the alarm rang or held records must be handled now."""
         feed = self.feed
         if feed.flush_held and self.held:
@@ -261,10 +240,10 @@ class Slot:
     def key(self) -> Any:
         """The decoded key of the current record. Raises DecodeError."""
         raw = self.raw_key
-        return None if raw is None else self.decode_key(self.tp.topic, raw)
+        return None if raw is None else self.decode_key(self.tp.topic, raw, self.headers)
 
-    def decode_key(self, topic: str, raw: bytes) -> Any:
-        return self.task.decode_key(topic, raw)
+    def decode_key(self, topic: str, raw: bytes, headers: Headers) -> Any:
+        return self.task.decode_key(topic, raw, headers)
 
     def current_record(self) -> RecordAt:
         return RecordAt(self._current(), self.index)

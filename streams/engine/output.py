@@ -9,20 +9,21 @@ from typing import NamedTuple
 from onceward.broker.client import partition_keys
 
 from .block import Headers
+from .kernel import OutputLists, OutputTopics
 
 
-class TopicOutput:
+class TopicOutput(OutputLists):
     """Records for one topic in the order they were sent.
 
     ``partitions`` and ``headers`` are sparse (by index): most records have neither.
     """
 
-    __slots__ = ("headers", "keys", "partitions", "timestamps", "values")
+    __slots__ = ("headers", "partitions")
 
     def __init__(self) -> None:
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps: list[int] = []
+        self.keys = []
+        self.values = []
+        self.timestamps = []
         self.partitions: dict[int, int] = {}
         self.headers: dict[int, Headers] = {}
 
@@ -45,13 +46,15 @@ class PartitionOutput(NamedTuple):
     headers: list[Headers] | None
 
 
-class Outputs:
+class Outputs(OutputTopics):
     """The outputs of one task, or of a worker's timers and tasks, since the last commit."""
 
-    __slots__ = ("topics",)
+    __slots__ = ()
+
+    topics: dict[str, TopicOutput]
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicOutput] = {}
+        self.topics = {}
 
     def __bool__(self) -> bool:
         return any(output.values for output in self.topics.values())

@@ -8,7 +8,9 @@ there for a commit before it goes on, so that nothing an agent holds back spans 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,18 +20,22 @@ from onceward.broker.client import Consumer, TopicPartition
 
 from ..config import ErrorPolicy, ProcessingGuarantee, Settings
 from ..errors import ConfigurationError
-from ..sinks.effects import Batch, Effects, Written
-from ..sinks.errors import SinkError, SinkUnavailable
+from ..sinks.effects import Batch, Effects, Room, Written
+from ..sinks.errors import SinkError, SinkTimeout, SinkUnavailable
 from ..sinks.positions import Advance, Claim, Start, check_end, resume_at
 from ..sinks.sink import Sink, TransactionalSink
 from . import dead_letter
 from .block import RecordAt
 from .output import Outputs, PartitionOutput, split
+from .sink_progress import SinkProgress
 
 if TYPE_CHECKING:
     from .task import Task
 
 logger = logging.getLogger(__name__)
+
+_QUICK_S = 1.0
+"""A sink that answers within it may get more rows at once again."""
 
 
 class TaskSinks:
@@ -55,13 +61,29 @@ class TaskSinks:
             effects.clear()
 
     def limits(self, consumed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Per input that is run again: where the next sink's position comes."""
-        limits: dict[TopicPartition, int] = {}
-        for claims in self.claims.values():
-            for tp, claim in claims.items():
-                if claim.next_offset > consumed[tp]:
-                    limits[tp] = min(claim.next_offset, limits.get(tp, claim.next_offset))
-        return limits
+        """Where to stop for a cut, per input, because of the next sink that is ahead; empty: of
+        none.
+
+        All inputs stop, so that no list holds records the sink has beside records it has not. One
+        that stands where it must stop is not read until the others are there, too.
+        """
+        ahead = [
+            {tp: max(claims[tp].next_offset, at) for tp, at in consumed.items()}
+            for claims in self.claims.values()
+            if any(claims[tp].next_offset > at for tp, at in consumed.items())
+        ]
+        if not ahead:
+            return {}
+        next_ = min(ahead, key=lambda positions: sum(positions.values()))
+        if all(next_[tp] <= positions[tp] for positions in ahead for tp in consumed):
+            return next_
+        # Commits leave sinks one behind the other in all inputs. Rows of positions that were
+        # changed by hand may not be: then one input at a time goes to the next position.
+        tp, limit = min(
+            (tp, positions[tp]) for positions in ahead for tp, at in consumed.items()
+            if positions[tp] > at
+        )  # fmt: skip
+        return {**consumed, tp: limit}
 
 
 class SinkShare(NamedTuple):
@@ -90,6 +112,9 @@ class Sinks:
         self._settings = settings
         self._shared_topics = shared_topics
         self._is_before = settings.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE
+        self._rooms = {sink: Room(sink.batch_rows, sink.batch_bytes) for sink in self._sinks}
+        self._ends: dict[TopicPartition, int] = {}
+        self.progress = {sink: SinkProgress() for sink in self._sinks}
         names: set[str] = set()
         for sink in self._sinks:
             if sink.name in names:
@@ -135,6 +160,8 @@ class Sinks:
         for sink in self._sinks:
             target = sink.target
             mine = [task for task in tasks if sink in task.sinks.effects]
+            for task in mine:
+                task.sinks.effects[sink].wait_in(self._rooms[sink])
             if not mine or not isinstance(target, TransactionalSink):
                 continue
             inputs = {tp: starts[tp] for task in mine for tp in task.inputs}
@@ -157,6 +184,10 @@ class Sinks:
                     sink.target.describe(), tp, claim.next_offset, positions[tp],
                 )  # fmt: skip
         return positions
+
+    def fetched(self, tp: TopicPartition, end: int) -> None:
+        """``tp`` ends there, for what is said about lag."""
+        self._ends[tp] = end
 
     def take(self, task: Task, positions: Mapping[TopicPartition, int]) -> list[SinkShare]:
         """What ``task``, which is at a cut, wrote since the last one."""
@@ -196,11 +227,15 @@ class Sinks:
             self._dead_letters(sink),
             self._shared_topics,
         )
+        began = asyncio.get_running_loop().time()
         try:
             if isinstance(target, TransactionalSink):
                 await self._commit_with_positions(target, shares, batch)
             elif len(batch):
                 await target.deliver(batch)
+        except SinkTimeout:
+            self._rooms[sink].shrink(len(batch))
+            raise
         except (SinkUnavailable, SinkError):
             raise
         except Exception as error:  # what an own sink raises stops the worker with its name
@@ -208,16 +243,30 @@ class Sinks:
                 f"{target.describe()} failed to apply {len(batch)} effects: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        self._count(sink, shares, batch, began)
         outputs = Outputs()
         for index, reason in batch.refused:
             self._emit(outputs, sink, written.values[index], written.records[index], reason)
         return list(split(outputs.take(), counts, 0))
 
+    def _count(self, sink: Sink, shares: list[SinkShare], batch: Batch, began: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - began < _QUICK_S:
+            self._rooms[sink].grow()
+        progress, refused = self.progress[sink], len(batch.refused)
+        progress.committed(len(batch) - refused, refused)
+        positions = [item for share in shares for item in share.positions.items()]
+        lag = sum(max(self._ends.get(tp, at) - at, 0) for tp, at in positions)
+        told = progress.report(now, lag)
+        if told is not None:
+            logger.info("%s: %s", sink.target.describe(), told)
+
     async def _commit_with_positions(
         self, target: TransactionalSink, shares: list[SinkShare], batch: Batch
     ) -> None:
+        effects = Counter(record.block.tp for record in batch.written.records)
         advances = [
-            Advance(tp, share.claims[tp].next_offset, share.claims[tp].epoch, position)
+            Advance(tp, share.claims[tp].next_offset, share.claims[tp].epoch, position, effects[tp])
             for share in shares
             for tp, position in share.positions.items()
             if position > share.claims[tp].next_offset

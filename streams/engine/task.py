@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from onceward.broker.client import FetchedBatch, TopicPartition
 
 from ..config import ErrorPolicy
-from ..errors import DecodeError, UndecodableRecord, WorkerError
-from ..state import Store, StoreTransaction
+from ..errors import UndecodableRecord, WorkerError
+from ..state import StoreTransaction
 from . import dead_letter
-from .block import Block, RecordAt
+from .block import Block, Headers, RecordAt
 from .context import CURRENT
 from .failures import agent_error, first_undecodable
 from .feed import Feed, Slot
 from .output import Outputs
 from .partition_group import PartitionGroup
+from .schemas import key_of, payloads
 from .sinks import TaskSinks
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ class TaskEvents(Protocol):
 
     def task_progressed(self, task: Task) -> None:
         """At a cut, done with a block, or out of records."""
+
+    def task_wants_commit(self, task: Task) -> None:
+        """It stops for a commit by itself."""
 
     def task_failed(self, task: Task, error: WorkerError) -> None:
         """The worker must stop."""
@@ -186,19 +190,13 @@ class Task:
         """Whether the effects of single records can be undone."""
         return self._policies.on_agent_error is ErrorPolicy.DEAD_LETTER
 
-    def decode_key(self, topic: str, raw: bytes) -> Any:
+    def decode_key(self, topic: str, raw: bytes, headers: Headers) -> Any:
         """Raises DecodeError."""
-        try:
-            return self.sub_topology.sources[topic].decode_key(raw)
-        except Exception as error:
-            raise DecodeError(f"a key of {topic} cannot be decoded: {error}") from error
+        return key_of(self.sub_topology.sources[topic], raw, headers)
 
     @property
     def stream_time(self) -> int:
         return self.group.stream_time
-
-    def store_of(self, table: str) -> Store:
-        return self.stores[table].store
 
     # the commit cycle
 
@@ -215,7 +213,8 @@ class Task:
         """Whether there is anything to commit."""
         if self.outputs or any(store.is_dirty for store in self.stores.values()):
             return True
-        return self.records_since_commit > 0 or self.positions() != self._committed
+        is_moved = self.records_since_commit > 0 or self.positions() != self._committed
+        return is_moved or self._reached_sinks()
 
     def request_cut(self) -> None:
         """Let every agent finish the record in hand, then park. ``task_progressed`` tells when."""
@@ -223,16 +222,17 @@ class Task:
             return
         self._cutting = True
         is_at_sinks = self._reached_sinks()
-        if self._block is not None:
-            feeds = self._active(self._block)
-            limit = max(feed.index for feed in feeds)
-            sole = self._is_sole(self._block.tp.topic)
-            for feed in feeds:
-                feed.stop_at(limit, flush_held=not sole)
+        active = [] if self._block is None else self._active(self._block)
+        limit = max((feed.index for feed in active), default=0)
         for feed in self._all_feeds():
-            if self._block is None or feed not in self._active(self._block):
-                flush_held = is_at_sinks or not self._may_hold(feed)
-                feed.stop_at(feed.limit, flush_held=flush_held)
+            flush_held = is_at_sinks or not self._may_hold(feed)
+            feed.stop_at(limit if feed in active else feed.limit, flush_held=flush_held)
+
+    def ask_for_commit(self) -> None:
+        """Stop after the record in hand: what it causes waits in memory."""
+        if not self._cutting:
+            self.request_cut()
+            self._events.task_wants_commit(self)
 
     def end_cut(self) -> None:
         """Go on after the commit."""
@@ -240,7 +240,7 @@ class Task:
             return
         self._cutting = False
         self._try_finish_block()  # what it ends is behind the cut: nothing may ask for another one
-        if self._reached_sinks():
+        if self._reached_sinks() and not any(s.held for f in self._all_feeds() for s in f.slots):
             self.group.limits = self.sinks.limits(self._consumed)
         for feed in self._all_feeds():
             feed.go_on()
@@ -351,8 +351,7 @@ class Task:
         """Fill in the values. A bad record further on cuts the block; a bad first one is dealt
         with."""
         decode = self._decoders[block.tp.topic]
-        raw = block.raw_values
-        values = block.values
+        raw, values = payloads(self.sub_topology.sources[block.tp.topic], block), block.values
         try:
             values.extend([None if data is None else decode(data) for data in raw])
             return True

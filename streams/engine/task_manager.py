@@ -17,9 +17,12 @@ from ..topology import SubTopology, Topology
 from .backoff import Backoff
 from .commit import recoverable
 from .kafka import Kafka
+from .outage import Outage
 from .restore import restore
+from .schemas import SchemaFetcher, learn_tables
 from .sinks import Sinks
 from .slots import WorkerSlot
+from .sources import SourceTask
 from .task import Policies, Task, TaskEvents, TaskId, TaskState
 
 logger = logging.getLogger(__name__)
@@ -53,7 +56,10 @@ class TaskManager:
         self._tasks: dict[TaskId, Task] = {}
         self._by_input: dict[TopicPartition, Task] = {}
         self._to_fence: set[str] = set()
+        self._rows_allowed: int | None = None
+        self.schemas = SchemaFetcher(events.task_failed)
         self._bringing_up: asyncio.Task[None] | None = None
+        self._outage = Outage(logger, "tasks are up again")
 
     def __iter__(self) -> Iterator[Task]:
         return iter(list(self._tasks.values()))
@@ -66,6 +72,24 @@ class TaskManager:
     def is_settled(self) -> bool:
         """Whether every task runs."""
         return all(task.state is TaskState.RUNNING for task in self)
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group this worker knows: an older one than the others' has it think
+        that it owns what it lost."""
+        return self._consumer.group_metadata.generation_id
+
+    @property
+    def sources(self) -> list[SourceTask]:
+        """The splits of sources, running or not."""
+        return [task for task in self if isinstance(task, SourceTask)]
+
+    def allow_rows(self, rows: int | None) -> None:
+        """How many rows every split may take from now on: for tests that decide when sources
+        run."""
+        self._rows_allowed = rows
+        for task in self.sources:
+            task.allow(rows)
 
     def task_of(self, tp: TopicPartition) -> Task | None:
         return self._by_input.get(tp)
@@ -80,7 +104,33 @@ class TaskManager:
         again."""
         task = self._by_input.get(batch.tp)
         if task is not None and task.state is TaskState.RUNNING:
-            task.add(batch)
+            self._sinks.fetched(batch.tp, batch.high_watermark)
+            self.schemas.add(task, batch)
+
+    @property
+    def are_full(self) -> bool:
+        """Whether every task has enough to do."""
+        tasks = self.running
+        limit = self._settings.buffer_records
+        return bool(tasks) and all(task.group.buffered >= limit for task in tasks)
+
+    def pause_full(self) -> bool:
+        """Stop fetching for tasks that have enough; returns whether any is paused."""
+        limit = self._settings.buffer_records
+        pause: list[TopicPartition] = []
+        resume: list[TopicPartition] = []
+        paused = self._consumer.paused
+        for task in self.running:
+            if task.group.buffered >= limit or task in self.schemas:
+                behind = task.group.behind
+                pause.extend(tp for tp in task.inputs if tp not in paused and tp not in behind)
+            elif task.group.buffered <= limit // 2:
+                resume.extend(tp for tp in task.inputs if tp in paused)
+        if pause:
+            self._consumer.pause(pause)
+        if resume:
+            self._consumer.resume(resume)
+        return bool(pause) or len(paused) > len(resume)
 
     async def assigned(self, partitions: Collection[TopicPartition], fence: Iterable[str]) -> None:
         """Make the tasks of new partitions and start bringing them up."""
@@ -105,18 +155,7 @@ class TaskManager:
             if old is not None:  # the same task with more inputs
                 tps = sorted({*tps, *old.inputs})
                 await self._close(old)
-            task = Task(
-                task_id,
-                subs[task_id],
-                tps,
-                self._open_stores(subs[task_id], task_id.partition),
-                Policies(
-                    self._settings.on_decode_error,
-                    self._settings.on_agent_error,
-                    self._settings.dead_letter_topic,
-                ),
-                self._events,
-            )
+            task = self._make(task_id, subs[task_id], tps)
             self._tasks[task_id] = task
             self._by_input.update(dict.fromkeys(tps, task))
         await self.bring_up()
@@ -152,6 +191,7 @@ class TaskManager:
             return
         for task in waiting:
             task.restoring()
+            self.schemas.forget(task)
         self._consumer.pause([tp for task in waiting for tp in task.inputs])
         self._bringing_up = asyncio.get_running_loop().create_task(
             self._bring_up(waiting), name="bring-up"
@@ -174,8 +214,10 @@ class TaskManager:
             except (KafkaError, SinkUnavailable) as error:
                 if isinstance(error, KafkaError) and not recoverable(error):
                     raise
-                logger.warning("bringing up tasks: %s; trying again", error)
+                self._outage.tell(f"bringing up tasks: {error}; trying again")
                 await backoff.wait()
+        self._outage.over()
+        await learn_tables(t for task in tasks for t in task.sub_topology.tables.values())
         for task in tasks:
             mine = {tp: positions[tp] for tp in task.inputs}
             for tp, offset in mine.items():
@@ -235,6 +277,18 @@ class TaskManager:
             running.cancel()
             await asyncio.wait([running])
 
+    def _make(self, task_id: TaskId, sub: SubTopology, tps: list[TopicPartition]) -> Task:
+        stores = self._open_stores(sub, task_id.partition)
+        settings = self._settings
+        if sub.source is not None:
+            task = SourceTask(task_id, sub, tps, stores, settings, self._events, self._kafka.now_ms)
+            task.allow(self._rows_allowed)
+            return task
+        policies = Policies(
+            settings.on_decode_error, settings.on_agent_error, settings.dead_letter_topic
+        )
+        return Task(task_id, sub, tps, stores, policies, self._events)
+
     def _open_stores(self, sub: SubTopology, partition: int) -> dict[str, StoreTransaction]:
         return {
             name: StoreTransaction(
@@ -255,6 +309,7 @@ class TaskManager:
 
     async def _close(self, task: Task) -> None:
         self._tasks.pop(task.id, None)
+        self.schemas.forget(task)
         for tp in task.inputs:
             if self._by_input.get(tp) is task:
                 del self._by_input[tp]

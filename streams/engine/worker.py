@@ -18,7 +18,7 @@ from onceward.broker.client import KafkaError
 from ..config import broker_address
 from ..errors import ConfigurationError, StreamsError
 from ..probe import learn_stages
-from ..topology import build
+from ..topology import topology_of
 from .client_mode import AppClient
 from .engine import Engine
 from .kafka import Kafka, KafkaCluster
@@ -90,7 +90,7 @@ async def make_engine(app: App, kafka: Kafka, slot: WorkerSlot) -> Engine:
     """An engine for ``app``: its agents are looked at, nothing is connected yet."""
     for agent in app.agents.values():
         await learn_stages(agent)
-    return Engine(app, build(list(app.agents.values()), app.tables.values()), kafka, slot)
+    return Engine(app, topology_of(app), kafka, slot)
 
 
 def broker_of(app: App, broker: str | None = None) -> str:

@@ -4,10 +4,12 @@ from .codecs import (
     Codec,
     Decode,
     Encode,
+    SchemaCodec,
     codec_for,
     default_key_codec,
     default_value_codec,
     encode_raw,
+    payload_of,
 )
 from .record import Record
 
@@ -16,8 +18,10 @@ __all__ = [
     "Decode",
     "Encode",
     "Record",
+    "SchemaCodec",
     "codec_for",
     "default_key_codec",
     "default_value_codec",
     "encode_raw",
+    "payload_of",
 ]

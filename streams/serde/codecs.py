@@ -7,7 +7,7 @@ A codec is a pair of plain functions bound once per topic, so that a record cost
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -19,12 +19,58 @@ Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]
 
 
+class SchemaCodec(Protocol):
+    """A codec whose schemas are in a registry, for the keys or values of one topic.
+
+    What awaits raises ValueError (or TypeError) with a sentence for the user when the registry does
+    not answer or refuses. ``encode`` raises RuntimeError before ``prepare``, if it would have to
+    wait.
+    """
+
+    header_name: str
+    """The header that names the schema of a record whose payload does not."""
+    writes_headers: bool
+    """Whether ``split`` moves what names the schema from the payload to that header."""
+    is_prepared: bool
+    is_fixed: bool
+    """Set where a second schema would make what is there unfindable: ``prepare`` refuses one."""
+    encode: Encode
+    decode: Decode
+
+    async def prepare(self) -> None:
+        """Find or register the schemas that are written."""
+
+    def unknown(self, data: Iterable[bytes | None]) -> set[bytes]:
+        """What ``learn`` must be given before these can be decoded."""
+
+    async def learn(self, unknown: Iterable[bytes]) -> None:
+        """Fetch schemas; one that does not exist makes its records undecodable, no more."""
+
+    async def learn_versions(self) -> None:
+        """Fetch every schema that was ever written here."""
+
+    def joined(
+        self, data: Sequence[bytes | None], headers: Sequence[Iterable[tuple[str, bytes | None]]]
+    ) -> list[bytes | None]:
+        """Payloads with what their headers say of their schemas in front."""
+
+    def split(self, data: bytes) -> tuple[bytes, bytes]:
+        """The header's value and the payload."""
+
+    def bound_to(self, topic: str, *, is_key: bool) -> SchemaCodec:
+        """The same for another topic."""
+
+    def stand_in(self, registries: dict[str, Any]) -> Callable[[], None]:
+        """Use a registry in memory, of ``registries`` by address; the result undoes it."""
+
+
 class Codec(NamedTuple):
     """``encode`` raises TypeError or ValueError (msgspec's errors are such), ``decode``
-    likewise."""
+    likewise. ``schemas``: where they come from, when a registry has them."""
 
     encode: Encode
     decode: Decode
+    schemas: SchemaCodec | None = None
 
 
 @runtime_checkable
@@ -39,7 +85,7 @@ class CustomCodec(Protocol):
 class TypedCodec(Protocol):
     """A serializer that wants to know the declared type and topic (schema registry serializers)."""
 
-    def bind(self, value_type: Any, topic: str | None, *, is_key: bool) -> Codec: ...
+    def bind(self, value_type: Any, topic: str | None, *, is_key: bool) -> Codec | SchemaCodec: ...
 
 
 def codec_for(serializer: Any, value_type: Any, *, topic: str | None, is_key: bool) -> Codec:
@@ -50,9 +96,15 @@ def codec_for(serializer: Any, value_type: Any, *, topic: str | None, is_key: bo
     ConfigurationError for an unknown one.
     """
     if isinstance(serializer, Codec):
-        return serializer
+        if serializer.schemas is None or topic is None:
+            return serializer
+        return _with_schemas(serializer.schemas.bound_to(topic, is_key=is_key))
     if isinstance(serializer, TypedCodec):
-        return serializer.bind(value_type, topic, is_key=is_key)
+        try:
+            bound = serializer.bind(value_type, topic, is_key=is_key)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"topic {topic!r}: {error}") from error
+        return bound if isinstance(bound, Codec) else _with_schemas(bound)
     if isinstance(serializer, CustomCodec):
         return Codec(serializer.dumps, serializer.loads)
     if serializer == "json":
@@ -73,6 +125,17 @@ def codec_for(serializer: Any, value_type: Any, *, topic: str | None, is_key: bo
             "or an object with dumps(value) and loads(bytes)"
         )
     return codecs[serializer]
+
+
+def payload_of(codec: Codec, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """What to decode of a record: with the schema in front that a header names."""
+    if codec.schemas is None or not headers:
+        return data
+    return codec.schemas.joined([data], [headers])[0] or data
+
+
+def _with_schemas(codec: SchemaCodec) -> Codec:
+    return Codec(codec.encode, codec.decode, codec)
 
 
 def default_key_codec(

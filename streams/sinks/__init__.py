@@ -8,27 +8,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .effects import Batch, Effect, EffectId
-from .errors import SinkError, SinkFenced, SinkUnavailable
+from .errors import SinkError, SinkFenced, SinkTimeout, SinkUnavailable
 from .rows import Deletion
 from .sink import Sink, Strength, TransactionalSink
 
 if TYPE_CHECKING:
     from .database import DatabaseSink
+    from .duckdb import DuckDbSink
     from .memory import MemoryDatabase, MemorySink
+    from .postgres import PostgresSink
+    from .seen import SeenKeys, SqliteSeenKeys
     from .sqlite import SqliteSink
 
 __all__ = [
     "Batch",
     "DatabaseSink",
     "Deletion",
+    "DuckDbSink",
     "Effect",
     "EffectId",
     "MemoryDatabase",
     "MemorySink",
+    "PostgresSink",
+    "SeenKeys",
     "Sink",
     "SinkError",
     "SinkFenced",
+    "SinkTimeout",
     "SinkUnavailable",
+    "SqliteSeenKeys",
     "SqliteSink",
     "Strength",
     "TransactionalSink",
@@ -39,8 +47,12 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         modules = {
             "DatabaseSink": "database",
+            "DuckDbSink": "duckdb",
             "MemoryDatabase": "memory",
             "MemorySink": "memory",
+            "PostgresSink": "postgres",
+            "SeenKeys": "seen",
+            "SqliteSeenKeys": "seen",
             "SqliteSink": "sqlite",
         }
         if name not in modules:

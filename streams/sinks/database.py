@@ -15,16 +15,28 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from onceward.broker.client import TopicPartition
 
 from .effects import Batch
-from .errors import SinkError, SinkFenced, SinkUnavailable
-from .positions import Advance, Claim, PositionTable, Start
+from .errors import SinkError, SinkFenced, SinkTimeout, SinkUnavailable
+from .positions import Advance, Claim, Position, PositionTable, Start
 from .sink import TransactionalSink
 
 T = TypeVar("T")
+
+
+class _Part(NamedTuple):
+    """Effects ``start`` to ``stop`` (exclusive) of a batch that is yet to be applied.
+
+    ``is_first``: of two halves of a part that failed. ``is_bad``: it is known to fail.
+    """
+
+    start: int
+    stop: int
+    is_first: bool = False
+    is_bad: bool = False
 
 
 class DatabaseSink(TransactionalSink):
@@ -45,6 +57,7 @@ class DatabaseSink(TransactionalSink):
         super().__init__(name, on_error=on_error)
         self.timeout = timeout
         self._connection: Any = None
+        self._is_prepared = False
         self._executor: ThreadPoolExecutor | None = None
         self._last: asyncio.Future[Any] | None = None
         self._users = 0
@@ -68,6 +81,10 @@ class DatabaseSink(TransactionalSink):
         if type(error).__name__ in ("InterfaceError", "OperationalError"):
             return SinkUnavailable(f"{self.describe()}: {error}")
         return None
+
+    def reason(self, error: Exception) -> str:
+        """An exception of the driver in one sentence."""
+        return f"{type(error).__name__}: {error}"
 
     def begin(self) -> None:
         self.execute("BEGIN")
@@ -99,11 +116,8 @@ class DatabaseSink(TransactionalSink):
 
     async def close(self) -> None:
         self._users = max(0, self._users - 1)
-        if self._users == 0 and self._executor is not None:
-            executor, self._executor = self._executor, None
-            closing = asyncio.get_running_loop().run_in_executor(executor, self._disconnect)
-            await asyncio.wait([closing], timeout=self.timeout)
-            executor.shutdown(wait=False)
+        if self._users == 0:
+            await self._end()
 
     async def take_over(
         self, app: str, starts: Mapping[TopicPartition, Start]
@@ -120,6 +134,14 @@ class DatabaseSink(TransactionalSink):
             return claims
 
         return await self._run(lambda: self._in_transaction(work))
+
+    async def positions(self, app: str) -> dict[TopicPartition, Position]:
+        table = self._positions(app)
+        try:
+            return await self._run(lambda: table.read(self.execute), prepare=False)
+        finally:
+            if self._users == 0:
+                await self._end()
 
     async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:
         positions = self._positions(batch.app)
@@ -139,31 +161,53 @@ class DatabaseSink(TransactionalSink):
     # within the thread
 
     def _apply(self, batch: Batch) -> None:
-        """Apply; halve what fails until the bad rows are alone."""
+        """Apply in order; halve what fails until the bad rows are alone.
+
+        What was applied is behind a savepoint, so it stays. A half whose other half went well must
+        be the bad one, and is not tried as a whole again.
+        """
         if not len(batch):
             return
-        known = len(batch.refused)
         self.execute("SAVEPOINT onceward")
+        parts = [_Part(0, len(batch))]
+        while parts:
+            start, stop, is_first, is_bad = parts.pop()
+            middle = (start + stop) // 2
+            halves = _Part(middle, stop), _Part(start, middle, is_first=True)
+            if is_bad and stop - start > 1:
+                parts += halves
+                continue
+            error = self._try(batch.part(start, stop))
+            if error is None:
+                self.execute("RELEASE SAVEPOINT onceward")
+                if parts:
+                    self.execute("SAVEPOINT onceward")
+                if is_first:
+                    parts[-1] = parts[-1]._replace(is_bad=True)
+                continue
+            self.execute("ROLLBACK TO SAVEPOINT onceward")
+            self.forget_schema()
+            if stop - start > 1:
+                parts += halves
+            else:
+                batch.refuse(start, self.reason(error))
+                if not parts:
+                    self.execute("RELEASE SAVEPOINT onceward")
+
+    def _try(self, part: Batch) -> Exception | None:
+        """The exception that is the fault of a row, if there is one. Raises what is not."""
+        known = len(part.refused)
         try:
-            self.apply(batch)
+            self.apply(part)
         except Exception as error:
             if _is_ours(error):
                 raise
             verdict = self.judge(error)
             if verdict is not None:
                 raise verdict from error
-            self.execute("ROLLBACK TO SAVEPOINT onceward")
-            self.execute("RELEASE SAVEPOINT onceward")
-            self.forget_schema()
-            del batch.refused[known:]
-            if len(batch) == 1:
-                batch.refuse(0, f"{type(error).__name__}: {error}")
-            else:
-                middle = len(batch) // 2
-                self._apply(batch.part(0, middle))
-                self._apply(batch.part(middle, len(batch)))
-        else:
-            self.execute("RELEASE SAVEPOINT onceward")
+            del part.refused[known:]
+            return error
+        return None
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
         self.begin()
@@ -182,15 +226,18 @@ class DatabaseSink(TransactionalSink):
         except Exception:  # noqa: BLE001 - the connection is in no state to go on with
             self._disconnect()
 
-    def _connect(self) -> None:
+    def _connect(self, prepare: bool) -> None:
         if self._connection is None:
             self._connection = self.connect()
             self.forget_schema()
+            self._is_prepared = False
+        if prepare and not self._is_prepared:
             try:
                 self.prepare()
             except BaseException:
                 self._disconnect()
                 raise
+            self._is_prepared = True
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -200,23 +247,31 @@ class DatabaseSink(TransactionalSink):
             except Exception:  # noqa: BLE001 - it is gone in any case
                 return
 
-    def _guarded(self, work: Callable[[], T]) -> T:
+    def _guarded(self, work: Callable[[], T], prepare: bool) -> T:
         try:
-            self._connect()
+            self._connect(prepare)
             return work()
         except Exception as error:
             if _is_ours(error):
                 raise
             verdict = self.judge(error)
             if verdict is None:
-                verdict = SinkError(f"{self.describe()}: {type(error).__name__}: {error}")
+                verdict = SinkError(f"{self.describe()}: {self.reason(error)}")
             if isinstance(verdict, SinkUnavailable):
                 self._disconnect()
             raise verdict from error
 
     # beside the thread
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _end(self) -> None:
+        """Disconnect, and end the thread."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            closing = asyncio.get_running_loop().run_in_executor(executor, self._disconnect)
+            await asyncio.wait([closing], timeout=self.timeout)
+            executor.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], T], *, prepare: bool = True) -> T:
         """Run in the sink's thread, at most for ``timeout`` seconds."""
         loop = asyncio.get_running_loop()
         if self._last is not None and not self._last.done():
@@ -225,14 +280,14 @@ class DatabaseSink(TransactionalSink):
                 raise SinkUnavailable(f"{self.describe()} still does not answer")
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, f"sink-{self.name}")
-        future = loop.run_in_executor(self._executor, self._guarded, work)
+        future = loop.run_in_executor(self._executor, self._guarded, work, prepare)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._last = future
         await asyncio.wait([future], timeout=self.timeout)
         if future.done():
             return future.result()
         self.interrupt()
-        raise SinkUnavailable(f"{self.describe()} did not answer within {self.timeout:g} s")
+        raise SinkTimeout(f"{self.describe()} did not answer within {self.timeout:g} s")
 
     def _positions(self, app: str) -> PositionTable:
         return PositionTable(

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from onceward.broker.client import TopicPartition
 
 from ..engine.block import Block, RecordAt
 from .errors import SinkError
+
+_CHECK_EVERY: Final = 64
+"""Values between two looks at how much waits, if they are small."""
+_FEWEST_ROWS: Final = 16
+_OVERHEAD_BYTES: Final = 16
 
 
 class EffectId(NamedTuple):
@@ -39,17 +46,65 @@ class Effect(NamedTuple):
     key: str
 
 
-class Effects:
-    """What one task wrote to one sink since the last cut: parallel lists."""
+class Room:
+    """What may wait in memory for the next commit of one sink, over all tasks of a worker.
 
-    __slots__ = ("_marked", "agents", "blocks", "indexes", "values")
+    ``bytes`` is an estimate from a sample of the values, see ``size_of``.
+    """
+
+    __slots__ = ("_most_rows", "bytes", "max_bytes", "max_rows", "rows")
+
+    def __init__(self, max_rows: int, max_bytes: int) -> None:
+        self._most_rows = max_rows
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.rows = 0
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.rows >= self.max_rows or self.bytes >= self.max_bytes
+
+    def left(self, row_bytes: int) -> int:
+        """How many more rows of this size there is room for."""
+        return min(self.max_rows - self.rows, (self.max_bytes - self.bytes) // max(row_bytes, 1))
+
+    def shrink(self, rows: int) -> None:
+        """So many rows were more than the sink could take in time."""
+        self.max_rows = max(_FEWEST_ROWS, min(self.max_rows, rows // 2))
+
+    def grow(self) -> None:
+        """The sink took what it was given."""
+        self.max_rows = min(self.max_rows * 2, self._most_rows)
+
+
+class Effects:
+    """What one task wrote to one sink since the last cut: parallel lists.
+
+    Whoever has ``check_at`` values in it must call ``is_full``.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_marked",
+        "_room",
+        "_rows",
+        "agents",
+        "blocks",
+        "check_at",
+        "indexes",
+        "values",
+    )
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.blocks: list[Block] = []
         self.indexes: list[int] = []
         self.agents: list[str] = []
+        self.check_at = 1
         self._marked = 0
+        self._room: Room | None = None
+        self._rows = self._bytes = 0  # what the room knows of
 
     def __len__(self) -> int:
         return len(self.values)
@@ -60,6 +115,21 @@ class Effects:
         self.blocks.append(block)
         self.indexes.append(index)
         self.agents.append(agent)
+
+    def wait_in(self, room: Room) -> None:
+        """What is added counts there until it is taken. Only while there is nothing."""
+        self._room = room
+
+    def is_full(self) -> bool:
+        """Whether the sink has enough for a commit."""
+        room, size = self._room, len(self.values)
+        if room is None:
+            self.check_at = size + _CHECK_EVERY
+            return False
+        row_bytes = size_of(self.values[-1])
+        self._count(room, size - self._rows, (size - self._rows) * row_bytes)
+        self.check_at = size + max(1, min(_CHECK_EVERY, room.left(row_bytes)))
+        return room.is_full
 
     def mark(self) -> None:
         """The next record begins: ``roll_back`` undoes to here."""
@@ -80,7 +150,29 @@ class Effects:
 
     def clear(self) -> None:
         self.values, self.blocks, self.indexes, self.agents = [], [], [], []
+        self.check_at = 1
         self._marked = 0
+        if self._room is not None:
+            self._count(self._room, -self._rows, -self._bytes)
+
+    def _count(self, room: Room, rows: int, size: int) -> None:
+        self._rows += rows
+        self._bytes += size
+        room.rows += rows
+        room.bytes += size
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a written value takes: text and bytes by their length."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value) + _OVERHEAD_BYTES
+    if isinstance(value, dict):
+        return _OVERHEAD_BYTES + sum(map(size_of, value.values()))
+    if isinstance(value, tuple | list):
+        return _OVERHEAD_BYTES + sum(map(size_of, value))
+    if isinstance(value, msgspec.Struct):
+        return size_of(msgspec.structs.astuple(value))
+    return _OVERHEAD_BYTES
 
 
 @dataclass(slots=True)

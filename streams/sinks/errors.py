@@ -12,6 +12,10 @@ class SinkUnavailable(StreamsError):
     """
 
 
+class SinkTimeout(SinkUnavailable):
+    """No answer in time. The next batch is half as large, if it was the size that took so long."""
+
+
 class SinkFenced(SinkUnavailable):
     """Another worker took the partition over: nothing of this batch took effect."""
 

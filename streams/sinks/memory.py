@@ -4,13 +4,14 @@ crash."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from onceward.broker.client import TopicPartition
 
 from .effects import Batch, EffectId
 from .errors import SinkFenced
-from .positions import Advance, Claim, Start
+from .positions import Advance, Claim, Position, Start
 from .rows import Deletion, Row
 from .sink import Sink, TransactionalSink
 from .table import Mode, TableRows
@@ -32,6 +33,7 @@ class MemoryDatabase:
     ) -> None:
         self.tables: dict[str, list[Row]] = {}
         self.positions: dict[tuple[str, str, TopicPartition], Claim] = {}
+        self.effects: Counter[tuple[str, str, TopicPartition]] = Counter()
         self.refused: dict[tuple[str, str], dict[EffectId, str]] = {}
         self.commits = 0
         self._on_step = on_step
@@ -111,11 +113,18 @@ class MemorySink(TableRows, TransactionalSink):
         await database.wait()
         return claims
 
+    async def positions(self, app: str) -> dict[TopicPartition, Position]:
+        return {
+            place[2]: Position(claim.next_offset, claim.epoch, self.database.effects[place])
+            for place, claim in self.database.positions.items()
+            if place[:2] == (app, self.name)
+        }
+
     async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:
         database = self.database
         await database.wait()
         database.step("commit", self.name)
-        for tp, expected, epoch, _ in advances:
+        for tp, expected, epoch, *_ in advances:
             current = database.positions.get((batch.app, self.name, tp))
             if current is None or (current.next_offset, current.epoch) != (expected, epoch):
                 raise SinkFenced(f"{self.describe()}: {tp} belongs to another worker now")
@@ -126,8 +135,10 @@ class MemorySink(TableRows, TransactionalSink):
             database.tables[self.name] = previous
             raise
         refused = database.refused.setdefault((batch.app, self.name), {})
-        for tp, expected, epoch, next_offset in advances:
-            database.positions[batch.app, self.name, tp] = Claim(next_offset, epoch)
+        for tp, expected, epoch, next_offset, effects in advances:
+            place = (batch.app, self.name, tp)
+            database.positions[place] = Claim(next_offset, epoch)
+            database.effects[place] += effects
             _forget(refused, tp, expected)
         refused.update({batch.ids()[index]: why for index, why in batch.refused})
         database.commits += 1

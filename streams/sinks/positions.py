@@ -34,12 +34,23 @@ class Claim:
 
 
 class Advance(NamedTuple):
-    """The position of ``tp`` goes from ``expected`` to ``next_offset`` under ``epoch``."""
+    """The position of ``tp`` goes from ``expected`` to ``next_offset`` under ``epoch``, with so
+    many ``effects``."""
 
     tp: TopicPartition
     expected: int
     epoch: int
     next_offset: int
+    effects: int = 0
+
+
+class Position(NamedTuple):
+    """What a sink knows of a partition: the position, how many owners there were, and how many
+    effects it was given (rows it refused among them)."""
+
+    next_offset: int
+    epoch: int
+    effects: int
 
 
 class Start(NamedTuple):
@@ -104,6 +115,7 @@ class PositionTable:
         execute(
             f"CREATE TABLE IF NOT EXISTS onceward_positions ({place}, {self._partition} INTEGER "
             "NOT NULL, next_offset BIGINT NOT NULL, epoch BIGINT NOT NULL, "
+            "effects BIGINT NOT NULL, "
             f"PRIMARY KEY (app, sink, topic, {self._partition}))",
             (),
         )
@@ -122,11 +134,11 @@ class PositionTable:
             f"SELECT next_offset, epoch FROM onceward_positions WHERE {self._mine}", where
         ).fetchone()
         if found is None:
-            marks = ", ".join([self._mark] * 6)
+            marks = ", ".join([self._mark] * 7)
             execute(
                 f"INSERT INTO onceward_positions (app, sink, topic, {self._partition}, "
-                f"next_offset, epoch) VALUES ({marks})",
-                (*where, start.position, 1),
+                f"next_offset, epoch, effects) VALUES ({marks})",
+                (*where, start.position, 1, 0),
             )
             return Claim(start.position, 1)
         next_offset, epoch = found
@@ -150,14 +162,24 @@ class PositionTable:
         }
         return Claim(next_offset, epoch + 1, refused)
 
+    def read(self, execute: Execute) -> dict[TopicPartition, Position]:
+        """All positions of this app and sink, without becoming their owner."""
+        found = execute(
+            f"SELECT topic, {self._partition}, next_offset, epoch, effects FROM onceward_positions "
+            f"WHERE app = {self._mark} AND sink = {self._mark}",
+            self._owner,
+        ).fetchall()
+        return {TopicPartition(row[0], row[1]): Position(*row[2:]) for row in found}
+
     def advance(self, execute: Execute, advances: Iterable[Advance]) -> TopicPartition | None:
         """Move positions; returns the first partition that is not ours any more."""
         statement = (
-            f"UPDATE onceward_positions SET next_offset = {self._mark} "
+            f"UPDATE onceward_positions SET next_offset = {self._mark}, "
+            f"effects = effects + {self._mark} "
             f"WHERE {self._mine} AND epoch = {self._mark} AND next_offset = {self._mark}"
         )
-        for tp, expected, epoch, next_offset in advances:
-            moved = execute(statement, (next_offset, *self._owner, *tp, epoch, expected))
+        for tp, expected, epoch, next_offset, effects in advances:
+            moved = execute(statement, (next_offset, effects, *self._owner, *tp, epoch, expected))
             if moved.rowcount != 1:
                 return tp
         return None

@@ -41,10 +41,10 @@ class Run(NamedTuple):
 def as_row(value: Any) -> Row:
     """A new dict by column from a dict, Record, dataclass, pydantic or Faust model. Raises
     TypeError."""
-    if isinstance(value, Mapping):
-        return dict(value)
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: getattr(value, name) for name in names}
@@ -52,9 +52,31 @@ def as_row(value: Any) -> Row:
         return dict(value.model_dump())
     if hasattr(value, "asdict"):
         return dict(value.asdict())
+    if hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString"):
+        return _of_message(value)
     raise TypeError(
         f"a row is a dict, Record, dataclass or model, not {type(value).__name__}: {value!r}"
     )
+
+
+def _of_message(message: Any) -> Row:
+    """Fields of a Protobuf message: what is not there and has no default is None."""
+    from google.protobuf.json_format import MessageToDict
+
+    whole = MessageToDict(message, preserving_proto_field_name=True)
+    row: Row = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            row[field.name] = None
+        elif field.message_type is not None:
+            row[field.name] = whole.get(
+                field.name, {} if field.message_type.GetOptions().map_entry else []
+            )
+        else:
+            value = getattr(message, field.name)
+            is_plain = type(value) in PLAIN or isinstance(value, bool)
+            row[field.name] = value if is_plain else list(value)
+    return row
 
 
 def plain(value: Any) -> Any:
@@ -132,4 +154,4 @@ def _without_none(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         members = [each for each in typing.get_args(hint) if each is not type(None)]
         return _without_none(members[0]) if len(members) == 1 else object
-    return hint if origin is None else origin
+    return hint

@@ -21,7 +21,8 @@ from ..engine.context import CURRENT
 from ..engine.feed import Slot
 from ..errors import ConfigurationError, OutsideAgentError
 from .effects import Batch
-from .positions import Advance, Claim, Start
+from .errors import SinkError
+from .positions import Advance, Claim, Position, Start
 
 
 class Strength(enum.StrEnum):
@@ -49,6 +50,12 @@ class Sink(ABC):
     """
 
     strength: ClassVar[Strength] = Strength.AT_LEAST_ONCE
+
+    batch_rows: int = 20_000
+    batch_bytes: int = 16 * 1024 * 1024
+    """A worker commits when so much waits for the sink, and at the app's ``commit_interval`` at the
+    latest. While a commit takes longer the same again may wait, then no more records are handled.
+    Set them in a subclass or on a sink."""
 
     def __init__(self, name: str, *, on_error: str | None = None) -> None:
         if not name:
@@ -79,6 +86,8 @@ class Sink(ABC):
         if effects is None or type(slot) is not Slot or slot.block is None:
             raise self._outside(type(slot) is Slot)
         effects.add(self.encode(value, key, slot), slot.block, slot.index, slot.feed.node.name)
+        if len(effects) >= effects.check_at and effects.is_full():
+            slot.task.ask_for_commit()
         return slot.done
 
     def delete(self, key: Any) -> Awaitable[None]:
@@ -143,6 +152,13 @@ class TransactionalSink(Sink):
 
         A partition that was never here begins at ``position``. Raises SinkUnavailable.
         """
+
+    async def positions(self, app: str) -> dict[TopicPartition, Position]:
+        """Where this sink is with what ``app`` reads; changes nothing. Called without ``start``.
+
+        Raises SinkUnavailable, SinkError.
+        """
+        raise SinkError(f"{self.describe()} does not tell its positions")
 
     @abstractmethod
     async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:

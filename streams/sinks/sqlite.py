@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from onceward.broker.client import TopicPartition
+
 from ..errors import ConfigurationError
 from .database import DatabaseSink
 from .effects import Batch
 from .errors import SinkError, SinkUnavailable
+from .positions import Position
 from .rows import Run, columns_of, runs
 from .table import Mode, TableRows
 
@@ -158,6 +161,15 @@ class SqliteSink(TableRows, DatabaseSink):
                 columns = self._read_columns()
             statement = self._statement(run.is_deletion, run.columns)
             self.connection.executemany(statement, [tuple(row.values()) for row in run.rows])
+
+    async def positions(self, app: str) -> dict[TopicPartition, Position]:
+        self._check_file()
+        return await super().positions(app)
+
+    def _check_file(self) -> None:
+        """Connecting would create it."""
+        if not Path(self.path).exists():
+            raise SinkError(f"{self.describe()}: there is no such file")
 
     # columns
 

@@ -48,9 +48,10 @@ class TableRows(Sink):
         if value is None:
             return self._deletion(slot.key() if key is None else key)
         row = as_row(value)
-        for column, field in row.items():
-            if type(field) not in self.takes:
-                row[column] = self.adapt(field)
+        if not self.takes.issuperset(map(type, row.values())):
+            for column, field in row.items():
+                if type(field) not in self.takes:
+                    row[column] = self.adapt(field)
         for column in self.key:
             if row.get(column) is None:
                 raise ValueError(f"sink {self.name!r}: a row has no {column!r}, which is its key")

@@ -15,31 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from ..engine.kernel import ABSENT, SCALARS, Overlay, Snapshot
 from .store import Store
 
-SCALARS: Final = frozenset({int, str, float, bool, bytes})
 _CACHE_LIMIT: Final = 20_000
 
 
-class _Absent:
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT: Final = _Absent()
-"""Stands for "no value" (``None`` is a value a user may store)."""
-
-
-class Snapshot(bytes):
-    """Encoded form of a value that is not a scalar."""
-
-
-class StoreTransaction:
-    """One table partition as its task sees it. Keys are encoded bytes, values Python objects.
-
-    For its table, which writes the common cases out: ``written`` since the last ``prepare``,
-    ``undo`` (None: nothing is marked), and the key used last, as it was given and encoded.
-    """
+class StoreTransaction(Overlay):
+    """One table partition as its task sees it. Keys are encoded bytes, values Python objects."""
 
     def __init__(
         self, store: Store, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
@@ -47,31 +30,18 @@ class StoreTransaction:
         self.store = store
         self._encode = encode
         self._decode = decode
-        self.written: dict[bytes, Any] = {}
-        self._committing: dict[bytes, Any] = {}
-        self._cache: dict[bytes, Any] = {}
+        self.written = {}
+        self._committing = {}
+        self._cache = {}
         self._prepared: dict[bytes, bytes | None] | None = None
-        self.undo: list[tuple[bytes, Any]] | None = None
-        self.last_key: object = ABSENT
+        self.undo = None
+        self.last_key = ABSENT
         self.last_raw_key = b""
 
     @property
     def is_dirty(self) -> bool:
         """Whether there is anything to prepare."""
         return bool(self.written)
-
-    def get(self, key: bytes) -> Any:
-        """The value, own writes first; ABSENT when there is none."""
-        value = self.written.get(key)
-        if value is None:
-            value = self._committing.get(key)
-            if value is None:
-                value = self._cache.get(key)
-                if value is None:
-                    value = self._load(key)
-        if type(value) is Snapshot:
-            return self._decode(value)
-        return value
 
     def committed(self, key: bytes) -> Any:
         """The committed value: own writes are not seen; ABSENT when there is none."""

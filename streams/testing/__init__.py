@@ -9,12 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from .clients import simulate_broker
     from .crash import MatrixReport, crash_matrix
     from .driver import AppDriver, DriverError
     from .expectation import NotDeterministic, ReferenceFailed
     from .faults import Fault
     from .history import Anomaly, History
     from .local import LocalCluster
+    from .processes import ProcessReport, verify_processes
     from .records import OutputRecord
     from .simulation import Outcome
     from .verification import AnomalyFound, Report, simulate
@@ -31,10 +33,13 @@ _HOMES: Final = {
     "MatrixReport": "crash",
     "NotDeterministic": "expectation",
     "Outcome": "simulation",
+    "ProcessReport": "processes",
     "ReferenceFailed": "expectation",
     "Report": "verification",
     "crash_matrix": "crash",
     "simulate": "verification",
+    "simulate_broker": "clients",
+    "verify_processes": "processes",
 }
 
 __all__ = [
@@ -49,10 +54,13 @@ __all__ = [
     "NotDeterministic",
     "Outcome",
     "OutputRecord",
+    "ProcessReport",
     "ReferenceFailed",
     "Report",
     "crash_matrix",
     "simulate",
+    "simulate_broker",
+    "verify_processes",
 ]
 
 

@@ -260,6 +260,12 @@ def _content(
     read: Read, index: dict[Position, LogRecord], changelogs: set[str]
 ) -> Iterator[Anomaly]:
     record = index.get(read.position)
+    if (
+        record is not None
+        and record.status == COMMITTED
+        and (record.key, record.value) == (read.key, read.value)
+    ):
+        return
     what = f"{pair(read.key, read.value)} at {read.position}"
     if record is None:
         if read.position.topic not in changelogs:  # compaction may have removed it
@@ -277,7 +283,7 @@ def _content(
             read.key,
             [read.position],
         )
-    elif (record.key, record.value) != (read.key, read.value):
+    else:
         yield Anomaly(
             "wrong",
             f"{what} was delivered to {read.reader}, but the log holds "

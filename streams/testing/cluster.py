@@ -6,6 +6,7 @@ again what ended; unlike one it notes why.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from onceward.broker.storage.filesystem import LockHeldError
 from ..engine.kafka import KafkaCluster
 from ..engine.worker import make_engine
 from ..errors import StreamsError
-from ..topology import build
+from ..topology import topology_of
 from .database import SimDatabase
 from .history import Event, History
 from .observe import Outside
@@ -40,6 +41,11 @@ _WORKER_DELAY_S = 0.05
 _FEED_S = 0.9
 _STEADY_S = 1.0
 """More than the time between two heartbeats, in which members learn of a rebalance."""
+_SHORT_TIMEOUT_MS, _SHORT_TIMEOUT_P = 5_000, 0.5
+"""Request timeout of the workers in half of the runs with faults. Who waits for the answer of a
+broker whose machine lost power has sent all there was to send, so no kernel tells: with the usual
+timeout that is half a minute, in which sessions and transactions expire, and little else happens.
+"""
 _CLIENT_TIMEOUT_MS = 5_000
 """Short: a lost connection of the observer should not make the run long."""
 
@@ -47,9 +53,10 @@ _CLIENT_TIMEOUT_MS = 5_000
 class SimCluster:
     """The hosts of one run of ``prepared`` and what runs on them.
 
-    ``orderly``: inputs are fed once every worker has its share, so that nothing moves without a
-    fault; otherwise while they still join. ``events`` tell the story. ``failures`` are what a run
-    must not have, whatever the faults: bugs that stopped the broker, a worker, or the observer.
+    ``orderly``: inputs are fed, and sources run, once every worker has its share, so that nothing
+    moves without a fault; otherwise while they still join. ``events`` tell the story. ``failures``
+    are what a run must not have, whatever the faults: bugs that stopped the broker, a worker, or
+    the observer.
     """
 
     def __init__(
@@ -62,15 +69,18 @@ class SimCluster:
     ) -> None:
         self.world = world
         self._orderly = orderly
+        self._sources_run = False
         self._quiet_since = world.now
         self.events: list[Event] = []
         self.failures: list[str] = []
+        self.endings: list[str] = []
+        """Not empty: the run is over."""
         self.calm = False
         self.engines: dict[str, Engine] = {}
         self._prepared = prepared
         self._feeds = feeds
         self._app = prepared.app
-        self._topology = build(list(self._app.agents.values()), self._app.tables.values())
+        self._topology = topology_of(self._app)
         scenario = prepared.scenario
         self._broker_config = {**FAST_BROKER, **scenario.broker_config}
         self.broker = world.host(BROKER)
@@ -78,6 +88,8 @@ class SimCluster:
         self.client = world.host(CLIENT)
         self.outside: Outside | None = None
         self._database = SimDatabase(world)
+        short = not orderly and world.rng("timeouts").random() < _SHORT_TIMEOUT_P
+        self._request_timeout_ms = _SHORT_TIMEOUT_MS if short else sys.maxsize
 
     @property
     def hosts(self) -> list[Host]:
@@ -106,9 +118,14 @@ class SimCluster:
         """
         if self.outside is None or len(self.engines) < len(self.workers):
             return False
+        if len({engine.tasks.generation for engine in self.engines.values()}) > 1:
+            return False
         tasks = [task for engine in self.engines.values() for task in engine.tasks]
         running = [task for engine in self.engines.values() for task in engine.tasks.running]
         if len(tasks) != len(running) or any(task.is_dirty for task in running):
+            return False
+        splits = [split for engine in self.engines.values() for split in engine.tasks.sources]
+        if self._sources_run and not all(split.has_ended for split in splits):
             return False
         counts = self.outside.partition_counts
         total = sum(
@@ -120,8 +137,7 @@ class SimCluster:
     @property
     def is_over(self) -> bool:
         """All is done and read back, or something happened that ends a run."""
-        over = self.outside is not None and self.outside.over
-        return over or bool(self.failures or self.world.errors)
+        return bool(self.endings or self.world.errors)
 
     def note(self, host: str, what: str, detail: str = "") -> None:
         self.events.append(Event(self.world.now, host, what, detail))
@@ -172,6 +188,7 @@ class SimCluster:
             return
         self.note(host.name, "worker failed", f"{error}")
         self.failures.append("".join(traceback.format_exception(error)))
+        self.endings.append("a process failed")
 
     async def _serve(self, host: Host) -> None:
         broker = Broker(
@@ -191,12 +208,15 @@ class SimCluster:
         kafka = KafkaCluster(
             ADDRESS,
             client_id=app.conf.broker_client_id,
-            request_timeout_ms=int(app.conf.broker_request_timeout * 1000),
+            request_timeout_ms=min(
+                int(app.conf.broker_request_timeout * 1000), self._request_timeout_ms
+            ),
             clock=host.wall_ms,
             rng=host.rng(),
         )
         slot: Any = SimSlot(host, app.conf.id)
         engine = await make_engine(app, kafka, slot)
+        engine.tasks.allow_rows(None if self._sources_run else 0)
         self.engines[host.name] = engine
         await engine.run()
 
@@ -224,14 +244,19 @@ class SimCluster:
             calm=lambda: self.calm and self.is_quiet,
         )
         await self.outside.run()
+        self.endings.append("all is read back")
 
     def _is_ready(self) -> bool:
         """Asked again and again: quiet for so long that every worker has joined the group."""
-        if not self._orderly:
-            return True
-        if not self.is_quiet:
-            self._quiet_since = self.world.now
-        return self.world.now - self._quiet_since > _STEADY_S
+        if self._orderly:
+            if not self.is_quiet:
+                self._quiet_since = self.world.now
+            if self.world.now - self._quiet_since <= _STEADY_S:
+                return False
+        self._sources_run = True
+        for engine in self.engines.values():
+            engine.tasks.allow_rows(None)
+        return True
 
     # judging
 

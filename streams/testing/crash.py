@@ -127,6 +127,8 @@ def crash_matrix(
     check: Check | None = None,
     jobs: int | None = None,
     keep_going: bool = False,
+    at: str | None = None,
+    command: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> MatrixReport:
     """Number every I/O step of a run without faults, then crash each host at every one of them.
@@ -134,10 +136,18 @@ def crash_matrix(
     The broker dies by SIGKILL and by loss of power, workers by SIGKILL. ``budget`` bounds the runs
     (None: all of them): every kind of step is tried before any is tried more often. ``pairs``: so
     many runs with a second crash, of any host, soon after the first. ``check`` and ``unjudged`` as
-    in ``simulate``. Raises AnomalyFound, ReferenceFailed, NotDeterministic, ConfigurationError.
+    in ``simulate``. ``at``: only this run of the matrix, as a failure names it. ``command``: what
+    to type to get the matrix again. Raises AnomalyFound, ReferenceFailed, NotDeterministic,
+    ConfigurationError.
     """
     scenario = Scenario(app, input, workers, records, settings or {}, broker_config or {}, unjudged)
-    matrix = CrashMatrix(Verification(scenario, check=check, jobs=jobs), seed=seed, jobs=jobs)
+    verification = Verification(scenario, check=check, jobs=jobs)
+    matrix = CrashMatrix(verification, seed=seed, jobs=jobs, command=command)
+    if at is not None:
+        failure = matrix.at(tuple(Crash.parse(each) for each in at.split(",")))
+        if failure is not None:
+            raise AnomalyFound(failure)
+        return MatrixReport(verification.prepared.name, runs=1)
     report = matrix.run(budget=budget, pairs=pairs, keep_going=keep_going, progress=progress)
     if report.failures:
         raise AnomalyFound(report.failures[0])
@@ -287,6 +297,9 @@ class _Arming:
         cluster.world.on_step = self._on_step
 
     def _on_step(self, host: Host, step: Step) -> None:
+        outside = self._cluster.outside
+        if outside is not None and outside.settled:
+            return  # a second crash must not hit the reading back, which takes a broker
         crash = self._left[0]
         if crash.after:
             self._since[host.name] += 1

@@ -12,12 +12,13 @@ from ..agent import Agent
 from ..app import App
 from ..engine.engine import Engine
 from ..engine.slots import WorkerSlot
+from ..engine.sources import SourceTask
 from ..engine.task import Task
 from ..probe import learn_stages
 from ..sinks import Batch, Sink
 from ..state import MemoryStore
 from ..topic import Topic
-from ..topology import build, sinks_used
+from ..topology import sinks_used, topology_of
 from .memory import MemoryConsumer, MemoryKafka
 
 _FOREVER_S = 1e9
@@ -27,10 +28,11 @@ class DrivenEngine(Engine):
     """The engine, except that it commits when ``commit_wanted`` is set and not by the clock."""
 
     def __init__(self, app: App, kafka: MemoryKafka, slot: WorkerSlot) -> None:
-        topology = build(list(app.agents.values()), app.tables.values())
+        topology = topology_of(app)
         super().__init__(app, topology, kafka, slot)
         self.consumer: MemoryConsumer = kafka.members[0]
         self.commit_wanted = False
+        self.tasks.allow_rows(0)  # until the test says so
 
     @property
     def needs_turn(self) -> bool:
@@ -44,6 +46,16 @@ class DrivenEngine(Engine):
         if self._committing is not None or not self.tasks.is_settled:
             return True
         return not all(task.is_parked for task in self.tasks)
+
+    def splits(self, source: str) -> list[SourceTask]:
+        """The splits of a source, in order."""
+        found = [split for split in self.tasks.sources if split.source.name == source]
+        return sorted(found, key=lambda split: split.id.partition)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a source may give rows now and has not ended."""
+        return any(not (split.has_ended or split.is_held) for split in self.tasks.sources)
 
     @property
     def has_uncommitted(self) -> bool:

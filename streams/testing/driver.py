@@ -18,7 +18,9 @@ from onceward.broker.client import KafkaError, TopicPartition, partition_keys
 from ..agent import Agent
 from ..app import App
 from ..engine.block import Headers
+from ..engine.schemas import schema_codecs
 from ..errors import AgentError, WorkerError
+from ..sources import Source
 from ..table import Table
 from ..topic import GivenHeaders, Topic
 from .driven import DrivenEngine, DriverSlot, SinkRecorder, make_driven_engine
@@ -26,6 +28,8 @@ from .memory import MemoryCluster, MemoryKafka
 from .records import OutputRecord, decoded, encoded, encoded_headers, topic_of
 from .stepping import SteppingLoop, Stuck, Verdict
 
+_ENDLESS: Final = 1_000_000
+"""Rows after which a source that was given no number counts as one without an end."""
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -45,8 +49,8 @@ class AppDriver:
     What a worker fails with is raised by the call that led to it: an exception of an agent or timer
     as it is. Works in plain and in async tests. The clock of timers, crontabs and ``asyncio.sleep``
     is ``now``; it starts at ``start`` and moves only in ``advance``, and while a record is being
-    handled that sleeps. State is kept in memory whatever the app's store. Sinks are replaced by
-    ``sink`` unless ``record_sinks=False``.
+    handled that sleeps. State is kept in memory whatever the app's store, and so are the schemas of
+    a schema registry. Sinks are replaced by ``sink`` unless ``record_sinks=False``.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class AppDriver:
         self._topics: dict[str | Topic | Agent, Topic] = {}
         self._read: dict[str, int] = {}
         self._turn = 0
+        self._eager = False
         self._loop: SteppingLoop | None = None
         self._engine: DrivenEngine | None = None
         self._running: asyncio.Task[None] | None = None
@@ -94,6 +99,9 @@ class AppDriver:
         conf = self.app.conf
         self._undo.callback(setattr, conf, "topic_allow_declare", conf.topic_allow_declare)
         conf.topic_allow_declare = True  # nobody else can create topics here
+        registries: dict[str, Any] = {}
+        for codec in schema_codecs(self.app):
+            self._undo.callback(codec.stand_in(registries))
         if self._record_sinks:
             self._undo.enter_context(self._recorder.installed(self.app))
         self._loop = SteppingLoop()
@@ -211,6 +219,37 @@ class AppDriver:
                 self._turn += 1
         return places
 
+    def run_source(
+        self,
+        source: str | Source,
+        *,
+        rows: int | None = None,
+        split: str | None = None,
+        commit: bool | None = None,
+    ) -> None:
+        """Let a source give rows, and handle them. A source gives none before this is called.
+
+        ``rows``: until each split gave so many (more, where a chunk of a file is more) or ended;
+        time passes while it waits. Without: until it ends or waits for time to pass; it goes on in
+        ``advance``. ``split``: only this one. Raises KeyError, and what the source fails with.
+        """
+        self._check_running()
+        name = source if isinstance(source, str) else source.name
+        if name not in self.app.sources:
+            known = ", ".join(sorted(self.app.sources)) or "none"
+            raise KeyError(f"there is no source {name!r}; sources are: {known}")
+        engine = self._running_engine()
+        chosen = [each for each in engine.splits(name) if split in (None, each.split_name)]
+        for each in chosen:
+            each.allow(_ENDLESS if rows is None else rows)
+        self._eager = rows is not None
+        try:
+            self._settle(commit)
+        finally:
+            self._eager = False
+        if rows is None and any(each.is_spent for each in chosen):
+            raise DriverError(f"source {name!r} gives rows without an end: say rows=")
+
     # time
 
     @property
@@ -297,7 +336,7 @@ class AppDriver:
         if engine is None or running is None or running.done():
             return Verdict.DONE
         if not engine.needs_turn:
-            if engine.is_busy:
+            if engine.is_busy or (engine.is_reading and self._may_wait_for_rows):
                 return Verdict.BUSY
             if commits and engine.has_uncommitted:
                 engine.commit_wanted = True
@@ -305,6 +344,15 @@ class AppDriver:
                 return Verdict.DONE
         engine.nudge()
         return Verdict.AGAIN
+
+    @property
+    def _may_wait_for_rows(self) -> bool:
+        return self._eager or self._open_loop().has_jobs
+
+    def _running_engine(self) -> DrivenEngine:
+        if self._engine is None:
+            raise DriverError("the driver is not open: use it with `with`")
+        return self._engine
 
     def _waiting(self) -> str:
         """What every task of the app waits for."""

@@ -62,12 +62,13 @@ class References:
         if number not in self._known:
             histories = [self._run(f"reference-{each}", number) for each in range(REFERENCES)]
             for history in histories:
-                _must_be_sound(history)
+                must_be_sound(history)
             self._known[number] = expectation(histories)
         return self._known[number]
 
 
-def _must_be_sound(history: History) -> None:
+def must_be_sound(history: History) -> None:
+    """Raises ReferenceFailed."""
     failed = [event for event in history.events if event.what == "worker failed"]
     if failed:
         raise ReferenceFailed(f"without any fault {failed[0].host} failed: {failed[0].detail}")

@@ -24,6 +24,20 @@ KINDS: tuple[str, ...] = (
     "slow_fsync",
     "aimed",
 )
+"""In simulation."""
+
+PROCESS_KINDS: tuple[str, ...] = (
+    "kill",
+    "terminate",
+    "pause",
+    "partition",
+    "isolate",
+    "slow",
+    "reset",
+    "half_open",
+    "aimed",
+)
+"""Of real processes: a power failure, a broken disk and another clock take a machine."""
 
 
 class Aim(NamedTuple):
@@ -50,7 +64,8 @@ class Fault:
     """One thing that goes wrong: ``at`` seconds after the workload starts, on host ``target``.
 
     ``args`` by kind:
-    kill, power_off: (restarted after seconds,); pause: (seconds,); isolate: (seconds,);
+    kill, power_off, terminate: (restarted after seconds,); pause: (seconds,);
+    isolate: (seconds,);
     partition: (other host, one way?, seconds); slow: (latency factor, seconds);
     reset, half_open: (pick,), the host's live connection number ``pick`` modulo how many it has;
     clock_jump: (seconds, may be negative,); disk_full: (free bytes left, seconds);
@@ -75,8 +90,8 @@ class Fault:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Fault:
         """The inverse of ``to_json``. Raises ValueError for an unknown kind."""
-        if data["kind"] not in KINDS:
-            raise ValueError(f"unknown kind of fault {data['kind']!r}; known: {', '.join(KINDS)}")
+        if data["kind"] not in _DRAWN:
+            raise ValueError(f"unknown kind of fault {data['kind']!r}; known: {', '.join(_DRAWN)}")
         return cls(float(data["at"]), data["kind"], data["target"], tuple(data["args"]))
 
 
@@ -255,6 +270,7 @@ _WORKER_AIMS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...]], ...] = 
 _DRAWN: Mapping[str, Callable[[_Draw], tuple[str, tuple[Any, ...]]]] = {
     "kill": _draw_outage,
     "power_off": _draw_outage,
+    "terminate": _draw_outage,
     "pause": _draw_outage,
     "partition": _draw_partition,
     "isolate": _draw_isolate,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from onceward.broker.protocol.api import ApiKey
 
+_NAMES = {int(key): key.name for key in ApiKey}
 _REQUEST_HEAD = 12
 """Size, api key, version, correlation id."""
 _RESPONSE_HEAD = 8
@@ -61,6 +62,6 @@ class FrameWatch:
         if not request:
             return self._asked.get((connection, correlation_id), "")
         key = int.from_bytes(head[4:6], "big")
-        name = ApiKey(key).name if key in ApiKey.__members__.values() else str(key)
+        name = _NAMES.get(key) or str(key)
         self._asked[connection, correlation_id] = name
         return name

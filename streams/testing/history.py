@@ -228,9 +228,23 @@ def frozen(value: Any) -> Any:
     """A hashable stand-in, equal for equal values: dicts, lists and sets become tuples."""
     if isinstance(value, Mapping):
         pairs = [(frozen(key), frozen(item)) for key, item in value.items()]
-        return ("dict", *sorted(pairs, key=repr))
+        return _Frozen(("dict", *sorted(pairs, key=repr)))
     if isinstance(value, list | tuple):
         return tuple(frozen(item) for item in value)
     if isinstance(value, set | frozenset):
-        return ("set", *sorted((frozen(item) for item in value), key=repr))
+        return _Frozen(("set", *sorted((frozen(item) for item in value), key=repr)))
     return value
+
+
+class _Frozen(tuple[Any, ...]):
+    """Shown to people as what it stands for."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        kind, *items = self
+        if kind == "dict":
+            items = [f"{key!r}: {item!r}" for key, item in items]
+        else:
+            items = [repr(item) for item in items]
+        return f"{{{', '.join(items)}}}" if items or kind == "dict" else "set()"

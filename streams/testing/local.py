@@ -19,11 +19,12 @@ from ..app import App
 from ..config import ErrorPolicy, ProcessingGuarantee, Settings, choice
 from ..engine.client_mode import AppClient
 from ..engine.kafka import KafkaCluster
+from ..engine.schemas import learn_records
 from ..engine.worker import connect
 from ..errors import ConfigurationError
 from ..table import Table
 from ..topic import GivenHeaders, Topic
-from ..topology import build
+from ..topology import topology_of
 from .blocking import BlockingCluster
 from .loading import AppLoader, AppSource
 from .local_worker import LocalWorker
@@ -167,6 +168,7 @@ class LocalCluster:
         """Write one record and return its offset. Keys and values as the topic's types, or encoded
         as bytes; ``timestamp`` in seconds. Raises KafkaError."""
         target = topic_of(self.app, topic, None)
+        await target.prepare()
         return await self._started(self._sender).produce(
             target.name,
             encoded(target.encode_key, key),
@@ -219,6 +221,7 @@ class LocalCluster:
             while self._is_missing(n, found, {tp: consumer.position(tp) for tp in tps}, ends):
                 self._raise_failures()
                 for tp, records, *_ in await consumer.fetch(timeout_ms=20):
+                    await learn_records(topic, records)
                     found.setdefault(tp, []).extend(
                         decoded(
                             topic,
@@ -269,7 +272,7 @@ class LocalCluster:
 
     async def _lag(self, consumer: Any, client: KafkaCluster) -> dict[TopicPartition, int]:
         """Records that are not committed as handled, by input partition."""
-        topics = build(list(self.app.agents.values()), self.app.tables.values()).source_topics
+        topics = topology_of(self.app).source_topics
         found = await client.admin().describe_topics(topics)
         tps = [
             TopicPartition(name, each.partition)
@@ -337,14 +340,14 @@ class LocalCluster:
     async def _is_ready(self) -> bool:
         """Every task runs, and no partition is without one."""
         running = [worker for worker in self._workers if worker.is_running]
-        if not running or not self.app.agents:
+        if not running or not (self.app.agents or self.app.sources):
             return True
         if not all(worker.is_settled for worker in running):
             return False
         tasks = [worker.tasks for worker in running]
         if tasks.count(0) > max(len(running) - sum(tasks), 0):
             return False  # somebody has not been given its share yet
-        topics = build(list(self.app.agents.values()), self.app.tables.values()).source_topics
+        topics = topology_of(self.app).source_topics
         found = await self._started(self._client).admin().describe_topics(topics)
         wanted = sum(len(topic.partitions) for topic in found.values())
         return len(found) == len(topics) and wanted == sum(worker.partitions for worker in running)

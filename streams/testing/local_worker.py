@@ -14,14 +14,14 @@ from ..engine.slots import WorkerSlot, take_slot
 from ..engine.worker import connect
 from ..probe import learn_stages
 from ..state import StoreTransaction
-from ..topology import build
+from ..topology import topology_of
 
 
 class LocalEngine(Engine):
     """The engine; after ``kill`` nothing of it reaches the cluster any more."""
 
     def __init__(self, app: App, kafka: KafkaCluster, slot: WorkerSlot) -> None:
-        super().__init__(app, build(list(app.agents.values()), app.tables.values()), kafka, slot)
+        super().__init__(app, topology_of(app), kafka, slot)
         self.is_killed = False
 
     async def _shut_down(self) -> None:

@@ -51,10 +51,10 @@ def _simulate(item: pytest.Function, marker: pytest.Mark) -> None:
 
 
 def _crash_matrix(item: pytest.Function, marker: pytest.Mark) -> None:
-    options = _options(item, marker)
-    budget = item.config.getoption("onceward_crash_budget")
-    if budget is not None:
-        options["budget"] = budget
+    options = {"command": f"pytest {shlex.quote(item.nodeid)}", **_options(item, marker)}
+    for option, name in (("onceward_crash_budget", "budget"), ("onceward_crash_at", "at")):
+        if item.config.getoption(option) is not None:
+            options[name] = item.config.getoption(option)
     report = kit.crash_matrix(_app(marker), check=_check(item), **options)
     item.user_properties += [("onceward_runs", report.runs), ("onceward_pairs", report.pairs)]
 

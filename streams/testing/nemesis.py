@@ -28,8 +28,11 @@ class Nemesis:
         self._network = cluster.world.network
         self._hosts = {host.name: host for host in [*cluster.hosts, cluster.client]}
         self._aims: list[_Aiming] = []
-        self._watch = FrameWatch(BROKER)
-        if any(fault.kind == "aimed" for fault in plan):
+        self._to_come = sum(fault.kind == "aimed" for fault in plan)
+        self._over_at = 0.0
+        matching = any(fault.kind == "aimed" and fault.aim.match for fault in plan)
+        self._watch = FrameWatch(BROKER) if matching else None
+        if self._to_come:
             self._world.on_step = self._on_step
 
     def begin(self) -> None:
@@ -37,14 +40,27 @@ class Nemesis:
         if not self._plan:
             self._cluster.calm = True
             return
-        end = 0.0
         for fault in self._plan:
             self._world.after(fault.at, self._strike, fault)
-            end = max(end, fault.at + _duration(fault) + _REST_S)
-        self._world.after(end, self._calm)
+            self._lasts_until(self._world.now + fault.at + _duration(fault))
+        self._world.at(self._over_at, self._calm)
+
+    def _lasts_until(self, when: float) -> None:
+        self._over_at = max(self._over_at, when + _REST_S)
 
     def _calm(self) -> None:
-        """Set everything right: from here on the cluster must come to its end."""
+        """Set everything right: from here on the cluster must come to its end.
+
+        Not before every fault is over. An aimed one is when it has hit, or has waited too long.
+        """
+        now = self._world.now
+        waiting = [aiming.gives_up_at + _REST_S for aiming in self._aims]
+        over_at = max(self._over_at, *waiting) if waiting else self._over_at
+        if over_at > now:
+            self._world.at(over_at, self._calm)
+            return
+        if self._cluster.calm:
+            return
         self._cluster.note("", "heal", "everything")
         self._world.on_step = None
         self._aims.clear()
@@ -61,7 +77,8 @@ class Nemesis:
     def _strike(self, fault: Fault) -> None:
         host = self._hosts[fault.target]
         if fault.kind == "aimed":
-            self._aims.append(_Aiming(host, fault.aim))
+            self._to_come -= 1
+            self._aims.append(_Aiming(host, fault.aim, self._world.now + _AIM_S))
             return
         self._cluster.note(host.name, fault.kind, ", ".join(str(arg) for arg in fault.args))
         _STRIKES[fault.kind](self, host, *fault.args)
@@ -118,16 +135,21 @@ class Nemesis:
 
     def _on_step(self, host: Host, step: Step) -> None:
         names: list[str] | None = None
-        if step.kind in ("send", "receive"):
+        if self._watch is not None and step.kind in ("send", "receive"):
             names = self._watch.feed(step.kind, host.name, step.connection, step.data)
         for aiming in self._aims:
             if aiming.host is host and aiming.is_hit_by(step, names):
                 self._aims.remove(aiming)
+                if not self._aims and not self._to_come:
+                    self._world.on_step = None
                 self._hit(aiming, step)
                 return
 
     def _hit(self, aiming: _Aiming, step: Step) -> None:
         aim = aiming.aim
+        self._lasts_until(self._world.now + aim.delay_s + aim.lasts_s)
+        if not self._aims and not self._to_come:
+            self._world.at(self._over_at, self._calm)
         if aim.delay_s > 0:
             self._world.after(aim.delay_s, self._act, aiming, step)
         else:
@@ -148,11 +170,12 @@ class Nemesis:
 
 
 class _Aiming:
-    """An aimed fault that waits for its step."""
+    """An aimed fault that waits for its step, until it gives up."""
 
-    def __init__(self, host: Host, aim: Aim) -> None:
+    def __init__(self, host: Host, aim: Aim, gives_up_at: float) -> None:
         self.host = host
         self.aim = aim
+        self.gives_up_at = gives_up_at
         self._seen = 0
 
     def is_hit_by(self, step: Step, names: Sequence[str] | None) -> bool:
@@ -168,11 +191,10 @@ class _Aiming:
 
 
 def _duration(fault: Fault) -> float:
-    """How long a fault lasts: its last argument, for those that end."""
-    if fault.kind in ("reset", "half_open", "clock_jump", "fsync_fail"):
+    """How long a fault lasts: its last argument, for those that end. Aimed ones count when they
+    hit."""
+    if fault.kind in ("reset", "half_open", "clock_jump", "fsync_fail", "aimed"):
         return 0.0
-    if fault.kind == "aimed":
-        return _AIM_S + fault.aim.lasts_s + fault.aim.delay_s
     return float(fault.args[-1])
 
 

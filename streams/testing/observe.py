@@ -39,7 +39,7 @@ _TIMESTAMP_STEP_MS = 100
 broker whose clock was set back refuses what lies an hour ahead."""
 _MAX_BURST = 8
 _PATIENCE_MS = 600_000
-_LOOK_S = 0.2
+_LOOK_S, _LOOK_GROWS, _MAX_LOOK_S = 0.2, 1.25, 1.0
 _RETRY_S = 0.05
 _FETCH_BYTES = 16 * 1024 * 1024
 _FETCH_MAX_VERSION = 12
@@ -82,6 +82,7 @@ class Outside:
         self._ready = ready
         self._calm = calm
         self._partitions: list[TopicPartition] = []
+        self._reading: asyncio.Task[None] | None = None
         self.partition_counts: Counter[str] = Counter()
         self.began = False
         self.settled = False
@@ -100,7 +101,8 @@ class Outside:
         while not self._ready():  # noqa: ASYNC110 - told by polling, like _calm
             await asyncio.sleep(_RETRY_S)
         self.began = True
-        reading = asyncio.create_task(self._read_along(), name="reader")
+        self._reader = Consumer(self._client, isolation="read_committed", fetch_max_wait_ms=1000)
+        reading = self._reading = asyncio.create_task(self._read_along(), name="reader")
         await self._feed()
         await self._wait_until_settled()
         self.settled = True
@@ -109,6 +111,13 @@ class Outside:
         reading.cancel()
         await asyncio.wait([reading])
         self.over = True
+
+    async def close(self) -> None:
+        """Stop what goes on in the background. In simulation its host just ends. Idempotent."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+            await self._reader.stop()
 
     async def _learn_partitions(self) -> list[TopicPartition]:
         """Once the first worker has created every topic."""
@@ -143,16 +152,19 @@ class Outside:
                 partition = number % count
             timestamp = _FIRST_TIMESTAMP_MS + number * _TIMESTAMP_STEP_MS
             sent[TopicPartition(feed.topic, partition)].append((feed, timestamp))
-        for tp, group in sent.items():
-            producer.send_batch(
-                *tp,
-                [feed.key for feed, _ in group],
-                [feed.value for feed, _ in group],
-                timestamps=[timestamp for _, timestamp in group],
-            )
+
+        def buffer() -> None:
+            for tp, group in sent.items():
+                producer.send_batch(
+                    *tp,
+                    [feed.key for feed, _ in group],
+                    [feed.value for feed, _ in group],
+                    timestamps=[timestamp for _, timestamp in group],
+                )
+
         sent_at = self._now()
         offsets: defaultdict[TopicPartition, list[int]] = defaultdict(list)
-        for batch in await _flush(producer):
+        for batch in await deliver(producer, buffer):
             first = batch.base_offset
             offsets[batch.tp] += range(first, first + batch.records_count)
         acked_at = self._now()
@@ -166,7 +178,6 @@ class Outside:
 
     async def _read_along(self) -> None:
         """A read_committed reader of what the app writes for itself and others."""
-        self._reader = Consumer(self._client, isolation="read_committed", fetch_max_wait_ms=1000)
         self._reader.assign([tp for tp in self._partitions if tp.topic in self._watched])
         while True:
             try:
@@ -199,18 +210,20 @@ class Outside:
         """Until the group has committed the end of every topic and no transaction is open."""
         asking = Consumer(self._client, group_id=self._group)
         consumed = [tp for tp in self._partitions if tp.topic in self._consumed]
+        rest_s = _LOOK_S
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(rest_s)
             if not self._calm():
                 continue
+            rest_s = min(rest_s * _LOOK_GROWS, _MAX_LOOK_S)
             try:
                 committed = await asking.committed(consumed, require_stable=False)
+                reached = {tp: 0 if at is None else at.offset for tp, at in committed.items()}
+                if reached != await asking.end_offsets(consumed, "read_uncommitted"):
+                    continue
                 ends = await asking.end_offsets(self._partitions, "read_uncommitted")
-                done = all(
-                    ends[tp] == (0 if (at := committed[tp]) is None else at.offset)
-                    for tp in consumed
-                )
                 stable = await asking.end_offsets(self._partitions, "read_committed")
+                done = all(ends[tp] == reached[tp] for tp in consumed)
                 if done and ends == stable and self._calm():
                     self.ends = {(tp.topic, tp.partition): end for tp, end in ends.items()}
                     return
@@ -240,9 +253,14 @@ class Outside:
         ]
 
 
-async def _flush(producer: Producer) -> list[Produced]:
-    """Nothing is sent, and nothing lost, before the producer has an id."""
+async def deliver(producer: Producer, buffer: Callable[[], None]) -> list[Produced]:
+    """Flush what ``buffer`` puts into the producer.
+
+    While it gets no producer id nothing is written, and what is in its buffer is dropped: then
+    again. Any other KafkaError is raised.
+    """
     while True:
+        buffer()
         try:
             return await producer.flush()
         except KafkaError:

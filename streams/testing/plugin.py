@@ -21,6 +21,7 @@ _OPTIONS: Final = (
     ("--seeds", int, "N", "runs of every test marked simulate, whatever the marker says"),
     ("--seed", int, "S", "the seed of the first run of every test marked simulate"),
     ("--crash-budget", int, "N", "runs of every test marked crash_matrix"),
+    ("--crash-at", str, "HOST:STEP,...", "only this run of every test marked crash_matrix"),
     ("--onceward-jobs", int, "N", "processes that run simulations; default: one per core"),
 )
 _MARKERS: Final = (

@@ -9,7 +9,7 @@ from ..agent import Agent
 from ..app import App
 from ..engine.block import Headers
 from ..errors import DecodeError
-from ..serde import Codec
+from ..serde import payload_of
 from ..topic import GivenHeaders, Topic
 
 
@@ -47,7 +47,7 @@ def topic_of(app: App, topic: str | Topic | Agent, existing: Collection[str] | N
         (name,),
         key_type=found.key_type,
         value_type=found.value_type,
-        key_serializer=Codec(found.encode_key, found.decode_key),
+        key_serializer=found.key_codec,
         value_serializer=found.value_codec,
     )
 
@@ -65,10 +65,15 @@ def decoded(
     anything, and what is not JSON there stays bytes."""
     for index, (raw_key, raw_value) in enumerate(zip(keys, values, strict=True)):
         place = f"{topic.name}-{partition} at offset {offsets[index]}"
+        found = headers[index] if headers is not None else ()
+        if raw_key is not None:
+            raw_key = payload_of(topic.key_codec, raw_key, found)
+        if raw_value is not None:
+            raw_value = payload_of(topic.value_codec, raw_value, found)
         yield OutputRecord(
             None if raw_key is None else _decode(topic, topic.decode_key, raw_key, place),
             None if raw_value is None else _decode(topic, topic.decode_value, raw_value, place),
-            dict(headers[index]) if headers is not None else {},
+            dict(found),
             timestamps[index] / 1000,
             partition,
             offsets[index],

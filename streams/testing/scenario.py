@@ -67,8 +67,10 @@ class Prepared:
         self.loader = AppLoader(scenario.app)
         self._feeds: dict[int, list[Feed]] = {}
         self.app = self.fresh()
-        if not self.app.agents:
-            raise ConfigurationError(f"{self.loader.name} has no agents: there is nothing to try")
+        if not self.app.agents and not self.app.sources:
+            raise ConfigurationError(
+                f"{self.loader.name} has no agents and no sources: there is nothing to try"
+            )
 
     @property
     def name(self) -> str:
@@ -123,7 +125,7 @@ def _encode(app: App, given: Mapping[str, Pairs], number: int) -> list[Feed]:
     }
     turns = [name for name, feeds in waiting.items() for _ in feeds]
     random.Random(f"turns/{number}").shuffle(turns)
-    if not turns:
+    if not turns and not app.sources:
         raise ConfigurationError("the input has no records")
     places = dict.fromkeys(waiting, 0)
     feeds = []

@@ -75,11 +75,17 @@ Check = Callable[[Outcome], None]
 
 
 class Simulation:
-    """Runs of one scenario, and what to expect of them."""
+    """Runs of one scenario, and what to expect of them. ``cluster``: what its hosts run."""
 
-    def __init__(self, prepared: Prepared, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        check: Check | None = None,
+        cluster: type[SimCluster] = SimCluster,
+    ) -> None:
         self.prepared = prepared
         self._check = check
+        self._cluster = cluster
         self.references = References(self._reference)
 
     def run(self, seed: int, *, plan: Sequence[Fault] | None = None) -> Outcome:
@@ -113,7 +119,7 @@ class Simulation:
         if number is None:
             number = self.prepared.input_number(seed)
         feeds = self.prepared.feeds(number)
-        cluster = SimCluster(world, self.prepared, feeds, orderly=orderly)
+        cluster = self._cluster(world, self.prepared, feeds, orderly=orderly)
         nemesis = Nemesis(cluster, plan)
         if prepare is not None:
             prepare(cluster)
@@ -122,7 +128,12 @@ class Simulation:
         try:
             world.run(lambda: cluster.has_begun or cluster.is_over, max_virtual_s=_LIMIT_S)
             nemesis.begin()
-            world.run(lambda: cluster.is_over, max_virtual_s=_LIMIT_S, max_steps=_LIMIT_STEPS)
+            world.run(
+                cluster.endings.__len__,
+                max_virtual_s=_LIMIT_S,
+                max_steps=_LIMIT_STEPS,
+                stop_at_errors=True,
+            )
         except LivenessFailure as failure:
             waiting = failure.waiting or [str(failure)]
         outcome = Outcome(

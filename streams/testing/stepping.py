@@ -115,6 +115,11 @@ class SteppingLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._job_done)
         return future
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether an executor works on something."""
+        return self._jobs > 0
+
     def _job_done(self, _: Any) -> None:
         self._jobs -= 1
 

@@ -1,6 +1,7 @@
-"""Listens to the network of a simulated cluster and writes down what verdicts need to tell.
+"""Listens to what workers and the broker say, and writes down what verdicts need to tell.
 
-Only for runs that are to be explained: decoding every frame costs more than the run itself.
+In simulation only for runs that are to be explained: decoding every frame costs more than the run
+itself.
 """
 
 from __future__ import annotations
@@ -26,36 +27,23 @@ if TYPE_CHECKING:
 _MAX_FRAME = 512 * 1024 * 1024
 
 
-class Tap:
-    """``events`` of one cluster, from now on. Only workers are listened to."""
+class FrameNotes:
+    """``events`` from the frames of workers, in the order in which they are given.
 
-    def __init__(self, cluster: SimCluster) -> None:
+    ``now`` is the run's clock; a connection is any number that stays the same.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
         self.events: list[Event] = []
-        self._world = cluster.world
-        self._frames: dict[tuple[int, bool], FrameDecoder] = {}
+        self._now = now
         self._asked: dict[tuple[int, int], tuple[RequestHeader, Any]] = {}
         self._written: defaultdict[str, list[Position]] = defaultdict(list)
-        cluster.world.network.on_segment = self._segment
-
-    def _segment(self, source: Host, target: Host, connection: int, data: bytes) -> None:
-        if CLIENT in (source.name, target.name):
-            return
-        is_request = target.name == BROKER
-        stream = connection, is_request
-        decoder = self._frames.setdefault(stream, FrameDecoder(_MAX_FRAME))
-        try:
-            for frame in decoder.feed(data):
-                if is_request:
-                    self._request(source.name, connection, frame)
-                else:
-                    self._answer(target.name, connection, frame)
-        except ProtocolError as error:
-            self._note(source.name, "garbage", str(error))
 
     def _note(self, host: str, what: str, detail: str, positions: Any = ()) -> None:
-        self.events.append(Event(self._world.now, host, what, detail, tuple(positions)))
+        self.events.append(Event(self._now(), host, what, detail, tuple(positions)))
 
-    def _request(self, host: str, connection: int, frame: bytes) -> None:
+    def request(self, host: str, connection: int, frame: bytes) -> None:
+        """``host`` asked. Raises ProtocolError."""
         header, message = decode_request(frame)
         self._asked[connection, header.correlation_id] = header, message
         if header.api_key == ApiKey.END_TXN:
@@ -63,7 +51,8 @@ class Tap:
             detail = f"{message.transactional_id} epoch {message.producer_epoch}"
             self._note(host, what, detail, self._written.pop(message.transactional_id, ()))
 
-    def _answer(self, host: str, connection: int, frame: bytes) -> None:
+    def answer(self, host: str, connection: int, frame: bytes) -> None:
+        """``host`` was answered. Raises ProtocolError."""
         asked = self._asked.pop((connection, int.from_bytes(frame[:4], "big")), None)
         if asked is None:
             return
@@ -121,23 +110,53 @@ class Tap:
                 before = Position(*place, asked.get(place, 0) - 1)
                 yield "offset sent", what, [before]
 
+    def initialised(self, message: Any, answer: Any) -> _Told:
+        if not answer.error_code:  # what its predecessor left open is aborted
+            self._written.pop(message.transactional_id or "", None)
+        yield from self.simple(message, answer)
+
     def simple(self, _: Any, answer: Any) -> _Told:
         if answer.error_code:
             yield _name(answer.error_code), f"answers {type(answer).__name__}", ()
 
 
+class Tap(FrameNotes):
+    """Of one simulated cluster, from now on. Only workers are listened to."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        world = cluster.world
+        super().__init__(lambda: world.now)
+        self._frames: dict[tuple[int, bool], FrameDecoder] = {}
+        world.network.on_segment = self._segment
+
+    def _segment(self, source: Host, target: Host, connection: int, data: bytes) -> None:
+        if CLIENT in (source.name, target.name):
+            return
+        is_request = target.name == BROKER
+        stream = connection, is_request
+        decoder = self._frames.setdefault(stream, FrameDecoder(_MAX_FRAME))
+        try:
+            for frame in decoder.feed(data):
+                if is_request:
+                    self.request(source.name, connection, frame)
+                else:
+                    self.answer(target.name, connection, frame)
+        except ProtocolError as error:
+            self._note(source.name, "garbage", str(error))
+
+
 _Told = Iterator[tuple[str, str, Any]]
 
-_TOLD: dict[int, Callable[[Tap, Any, Any], _Told]] = {
-    ApiKey.PRODUCE: Tap.produced,
-    ApiKey.FETCH: Tap.fetched,
-    ApiKey.TXN_OFFSET_COMMIT: Tap.offsets,
-    ApiKey.OFFSET_COMMIT: Tap.offsets,
-    ApiKey.END_TXN: Tap.simple,
-    ApiKey.INIT_PRODUCER_ID: Tap.simple,
-    ApiKey.HEARTBEAT: Tap.simple,
-    ApiKey.JOIN_GROUP: Tap.simple,
-    ApiKey.SYNC_GROUP: Tap.simple,
+_TOLD: dict[int, Callable[[FrameNotes, Any, Any], _Told]] = {
+    ApiKey.PRODUCE: FrameNotes.produced,
+    ApiKey.FETCH: FrameNotes.fetched,
+    ApiKey.TXN_OFFSET_COMMIT: FrameNotes.offsets,
+    ApiKey.OFFSET_COMMIT: FrameNotes.offsets,
+    ApiKey.END_TXN: FrameNotes.simple,
+    ApiKey.INIT_PRODUCER_ID: FrameNotes.initialised,
+    ApiKey.HEARTBEAT: FrameNotes.simple,
+    ApiKey.JOIN_GROUP: FrameNotes.simple,
+    ApiKey.SYNC_GROUP: FrameNotes.simple,
 }
 
 

@@ -4,23 +4,45 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from .faults import KINDS as FAULT_KINDS
+from .faults import KINDS, PROCESS_KINDS
 from .history import Anomaly, Event, History, Position
 from .wording import pair, present, show
 
-_FAULT_WORDS = frozenset({*FAULT_KINDS, "restart", "heal", "resume"})
+_FAULT_WORDS = frozenset({*KINDS, *PROCESS_KINDS, "restart", "heal", "resume"})
 _MARGIN_S = 1.0
 """Faults this long before and after what touched the record are shown."""
 _RECORDS = 24
+_COLUMNS = 24
 _MOMENTS = 60
 _ALSO = 10
 _BEFORE_FAILURE = 8
 _SHORT = 14
 _WIDTH = 96
+
+
+_OF_THE_APP = [
+    "What to look for in the app: what a record does may depend on that record and tables only.",
+    "A global, a file or the clock is gone, or another, when a record is run again after a crash",
+    "or when another worker goes on with its key: keep such state in app.Table(...). A send by a",
+    "client of your own is no part of the transaction. at_least_once repeats, at_most_once loses.",
+]
+_OF_ONCEWARD = ["No app should be able to cause this: please report it as a bug of onceward."]
+_ADVICE: Mapping[str, list[str]] = {
+    "duplicated": _OF_THE_APP,
+    "lost": _OF_THE_APP,
+    "wrong": _OF_THE_APP,
+    "table differs": _OF_THE_APP,
+    "sink differs": _OF_THE_APP,
+    "input lost": _OF_ONCEWARD,
+    "input duplicated": _OF_ONCEWARD,
+    "aborted read": _OF_ONCEWARD,
+    "torn transaction": _OF_ONCEWARD,
+    "table differs from changelog": _OF_ONCEWARD,
+}
 
 
 class Moment(NamedTuple):
@@ -52,7 +74,7 @@ def verdict(anomalies: Sequence[Anomaly], history: History) -> str:
 
 
 def explain(anomaly: Anomaly, history: History) -> str:
-    """The sentence; expected against found; the key's records; its journey among the faults."""
+    """The sentence; expected against found; the key's records; its journey; advice."""
     related = _related(anomaly, history)
     parts = [[f"{anomaly.kind.upper()}: {anomaly.sentence}"]]
     if anomaly.expected is not None and anomaly.found is not None:
@@ -61,6 +83,7 @@ def explain(anomaly: Anomaly, history: History) -> str:
         parts.append(["What waits", *(f"  {line}" for line in anomaly.found)])
     parts.append(_records(anomaly, history, related))
     parts.append(_journey(anomaly, history, related))
+    parts.append(_ADVICE.get(anomaly.kind, []))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -82,7 +105,9 @@ def _difference(anomaly: Anomaly) -> list[str]:
     found = [in_words(value, 400) for value in anomaly.found or ()]
     columns = list(_columns(expected, found))
     if any(len(text) > _SHORT for text in (*expected, *found)):
-        return ["Expected (-) and found (+)", *_below_each_other(columns)]
+        lines = ["Expected (-) and found (+)", *_below_each_other(columns[:_COLUMNS])]
+        more = len(columns) - _COLUMNS
+        return [*lines, f"    … and {more} more"] if more > 0 else lines
     return _beside_each_other(columns)
 
 

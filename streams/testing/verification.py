@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .cluster import SimCluster
 from .expectation import NotDeterministic, ReferenceFailed
 from .faults import Fault
 from .history import Expectation
@@ -95,7 +96,7 @@ def note(uncompared: Sequence[str]) -> str:
     return f"; not compared, since runs without faults differ: {', '.join(uncompared)}"
 
 
-def _why(names: Sequence[str], differences: dict[str, str]) -> str:
+def why_differing(names: Sequence[str], differences: dict[str, str]) -> str:
     """What to tell of an app whose results differ without any fault."""
     lines = [f"without any fault, runs of the same input differ in {', '.join(names)}:"]
     lines += [f"  {name}: {differences[name]}" for name in names if name in differences]
@@ -162,12 +163,13 @@ class Verification:
         self,
         scenario: Scenario,
         *,
+        cluster: type[SimCluster] = SimCluster,
         check: Check | None = None,
         jobs: int | None = None,
         command: Callable[[int], str] | None = None,
     ) -> None:
         self.prepared = Prepared(scenario)
-        self.simulation = Simulation(self.prepared, check)
+        self.simulation = Simulation(self.prepared, check, cluster)
         self._jobs = jobs
         self._command = command or self._default_command
 
@@ -224,7 +226,7 @@ class Verification:
             references.add(number, known)
         differing = set(self.uncompared()) - set(self.prepared.scenario.unjudged)
         if differing:
-            raise NotDeterministic(_why(sorted(differing), references.differences()))
+            raise NotDeterministic(why_differing(sorted(differing), references.differences()))
 
     def uncompared(self) -> list[str]:
         """What no run can be compared in."""

@@ -24,12 +24,14 @@ def input_topics(app: App) -> dict[str, Topic]:
     read = {name: agent.topic for agent in app.agents.values() for name in agent.topic.names}
     read = {name: topic for name, topic in read.items() if not topic.internal}
     written = written_topics(app)
-    return {name: topic for name, topic in read.items() if name not in written} or read
+    rest = {name: topic for name, topic in read.items() if name not in written}
+    return rest if rest or app.sources else read
 
 
 def written_topics(app: App) -> set[str]:
-    """Names of the topics that agents have as sinks, or that functions of the app mention."""
-    found: set[str] = set()
+    """Names of the topics that sources fill, that agents have as sinks, or that functions of the
+    app mention."""
+    found = {name for source in app.sources.values() for name in source.topic.names}
     for agent in app.agents.values():
         for sink in agent.sinks:
             found.update(_names(sink))

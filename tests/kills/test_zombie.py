@@ -20,10 +20,11 @@ from onceward.broker.errors import ErrorCode
 from onceward.broker.protocol.api import ApiKey
 from onceward.broker.protocol.headers import RequestHeader
 from onceward.streams.cli.processes import WorkerPool
+from onceward.streams.testing.proxy import FaultProxy
 
 from .broker_process import BrokerUnderFire
 from .pipeline import APP, PARTITIONS, Load, new_client
-from .proxy import FrameProxy
+from .proxy import Hold
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(180)]
 
@@ -62,39 +63,31 @@ def errors_in(answer: Any) -> set[ErrorCode]:
 async def test_a_zombie_resumed_in_mid_transaction_duplicates_nothing_and_recovers(
     tmp_path: Path, api: ApiKey
 ) -> None:
-    proxy = FrameProxy()
-    await proxy.start()
-    broker = BrokerUnderFire(
-        tmp_path / "data",
-        tmp_path / "broker.log",
-        f"advertised.listeners=PLAINTEXT://{proxy.address}",
-    )
+    broker = BrokerUnderFire(tmp_path / "data", tmp_path / "broker.log")
     broker.start()
-    host, _, port = broker.address.rpartition(":")
-    proxy.target = (host, int(port))
-    first, second = (
-        WorkerPool(
-            APP,
-            workers=1,
-            broker=proxy.address,
-            datadir=tmp_path / name,
-            log=tmp_path / f"{name}.log",
-            env={**os.environ, "UNDER_FIRE_COMMIT_INTERVAL": "0.05"},
+    async with FaultProxy(broker.address) as proxy:
+        address = await proxy.listen("workers")
+        first, second = (
+            WorkerPool(
+                APP,
+                workers=1,
+                broker=address,
+                datadir=tmp_path / name,
+                log=tmp_path / f"{name}.log",
+                env={**os.environ, "UNDER_FIRE_COMMIT_INTERVAL": "0.05"},
+            )
+            for name in ("first", "second")
         )
-        for name in ("first", "second")
-    )
-    try:
-        async with new_client(proxy.address) as client:
-            await _play(client, proxy, first, second, api)
-    finally:
-        proxy.release()
-        await asyncio.gather(first.stop(), second.stop())
-        await proxy.stop()
-        broker.stop()
+        try:
+            async with new_client(address) as client:
+                await _play(client, proxy, first, second, api)
+        finally:
+            await asyncio.gather(first.stop(), second.stop())
+            broker.stop()
 
 
 async def _play(
-    client: Any, proxy: FrameProxy, first: WorkerPool, second: WorkerPool, api: ApiKey
+    client: Any, proxy: FaultProxy, first: WorkerPool, second: WorkerPool, api: ApiKey
 ) -> None:
     admin = Admin(client)
     load = Load(client, rate=1000)
@@ -117,9 +110,24 @@ async def _play(
     def of_the_zombie(header: RequestHeader, message: Any) -> bool:
         return header.api_key == api and message.transactional_id == zombie
 
-    proxy.hold(of_the_zombie)
-    await asyncio.wait_for(proxy.held.wait(), 30)
-    pid = first.pids[0]
+    hold = Hold(proxy, of_the_zombie)
+    try:
+        await asyncio.wait_for(hold.held.wait(), 30)
+        await _replaced(first.pids[0], members, load)
+    finally:
+        hold.release()
+    late = errors_in(await asyncio.wait_for(hold.answer, 30))
+    # a late Produce may open a transaction, whose offsets the group's generation refuses then
+    accepted = {ErrorCode.NONE} if api is ApiKey.PRODUCE else set()
+    assert late and late <= FENCED | accepted, f"the zombie's late {api.name} got {late}"
+    await wait_until(lambda: _is(members, 2), "the zombie did not come back by itself")
+    await load.finish(60)
+    load.judge()
+    assert first.restarts == second.restarts == 0, "a worker did not recover, it was restarted"
+
+
+async def _replaced(pid: int, members: Any, load: Load) -> None:
+    """Stop the worker until it is expelled and another one does its work."""
     os.kill(pid, signal.SIGSTOP)
     try:
         await wait_until(lambda: _is(members, 1), "the zombie was never expelled")
@@ -132,15 +140,6 @@ async def _play(
         await wait_until(all_move, "nobody took the zombie's partitions over")
     finally:
         os.kill(pid, signal.SIGCONT)
-    proxy.release()
-    late = errors_in(await asyncio.wait_for(proxy.answer, 30))
-    # a late Produce may open a transaction, whose offsets the group's generation refuses then
-    accepted = {ErrorCode.NONE} if api is ApiKey.PRODUCE else set()
-    assert late and late <= FENCED | accepted, f"the zombie's late {api.name} got {late}"
-    await wait_until(lambda: _is(members, 2), "the zombie did not come back by itself")
-    await load.finish(60)
-    load.judge()
-    assert first.restarts == second.restarts == 0, "a worker did not recover, it was restarted"
 
 
 async def _is(count: Any, expected: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from onceward.broker.coordinator.group.classic_group import ClassicGroup
 from onceward.broker.coordinator.group.offsets import OffsetStore
+from onceward.broker.coordinator.loading import LoadedLog
 from onceward.broker.coordinator.runtime import CoordinatorRuntime
 from onceward.broker.coordinator.transaction import transaction_shard
 from onceward.broker.coordinator.transaction.marker_writer import MarkerWriter
@@ -171,12 +172,9 @@ def transactional_offsets_forgotten_at_a_restart(patch: Patch) -> None:
     """A restarted broker does not know the offsets that transactions committed."""
     rewrite(
         patch,
-        CoordinatorRuntime,
-        "_replay_loaded",
-        (
-            "        context.shard.replay_marker(batch.producer_id, batch.marker)\n",
-            "        context.shard.replay_marker(batch.producer_id, False)\n",
-        ),
+        LoadedLog,
+        "add",
+        ("commit=batch.marker", "commit=False"),
     )
 
 

@@ -26,7 +26,7 @@ def offsets_committed_before_processing(patch: Patch) -> None:
         patch,
         CommitCycle,
         "before_processing",
-        ("self._guarantee is ProcessingGuarantee.AT_MOST_ONCE and positions", "positions"),
+        ("self._is_at_most_once and positions", "positions"),
     )
 
 
@@ -239,8 +239,14 @@ def writes_under_commit_not_seen(patch: Patch) -> None:
     rewrite(
         patch,
         StoreTransaction,
-        "get",
-        ("value = self._committing.get(key)", "value = None"),
+        "prepare",
+        ("self._committing, self.written = self.written, {}", "self.written = {}"),
+    )
+    rewrite(
+        patch,
+        StoreTransaction,
+        "flush",
+        ("self._cache.update(self._committing)", "self._cache.clear()"),
     )
 
 

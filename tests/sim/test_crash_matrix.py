@@ -57,16 +57,29 @@ def test_a_crash_that_loses_a_global_is_found_and_its_command_finds_it_again(
 ) -> None:
     target = f"{HERE / 'forgetful_app.py'}:app"
     with pytest.raises(AnomalyFound) as caught:
-        crash_matrix(target, input=WORDS, budget=30)
+        crash_matrix(target, input=WORDS, budget=90)
     message = str(caught.value)
     assert "--crash-at " in message
-    assert main(["verify", target, "--crash-matrix", "--crash-budget", "30"]) == 1
+    arguments = ["verify", target, "--crash-matrix", "--crash-budget", "30", "--records", "40"]
+    assert main(arguments) == 1
     printed = capsys.readouterr().out
     command = printed.partition("To run it again:\n")[2].split("\n")[0].split()
     assert command[:2] == ["onceward", "verify"]
     assert main(command[1:]) == 1
     verdict = printed.partition("To run it again:")[0]
     assert capsys.readouterr().out.partition("To run it again:")[0] == verdict
+
+
+def test_one_run_can_be_asked_for_with_the_input_it_had() -> None:
+    target = f"{HERE / 'forgetful_app.py'}:app"
+    with pytest.raises(AnomalyFound) as caught:
+        crash_matrix(target, input=WORDS, budget=30, command="pytest test_it.py")
+    failure = caught.value.failure
+    assert failure.command == f"pytest test_it.py --crash-at {failure.name}"
+    with pytest.raises(AnomalyFound) as again:
+        crash_matrix(target, input=WORDS, at=failure.name, command="pytest test_it.py")
+    assert str(again.value) == str(caught.value)
+    assert crash_matrix(word_count_app.app, input=FEW, at="broker:9").runs == 1
 
 
 def test_a_step_that_the_run_does_not_have_is_said_to_be_none(
@@ -83,6 +96,13 @@ def test_the_users_own_check_looks_at_every_run() -> None:
 
     with pytest.raises(AnomalyFound, match="not this"):
         crash_matrix(word_count_app.app, input=FEW, budget=2, check=check)
+
+
+def test_a_second_crash_does_not_hit_the_reading_back() -> None:
+    matrix = CrashMatrix(Verification(Scenario(word_count_app.app, FEW, workers=2)))
+    last = max(step.number for step in matrix.steps() if step.host == "broker")
+    for gap in range(64, 76, 2):  # the log is read at some of these
+        assert matrix.at((Crash("broker", last), Crash("broker", gap, after=True))) is None
 
 
 def test_a_crash_is_written_and_read_back() -> None:

@@ -161,6 +161,40 @@ def test_a_machine_without_power_is_silent_and_resets_when_it_is_back(pair: Pair
     assert not pair.received
 
 
+def test_what_was_sent_to_a_machine_without_power_is_reset_once_it_has_booted(pair: Pair) -> None:
+    pair.left.power_off()
+    pair.send(b"hello?")
+    pair.run(1)
+    pair.left.start(pair.listen)
+    pair.run(2)
+    assert isinstance(pair.endings["right"][1], ConnectionResetError)
+    assert not pair.received
+
+
+def test_what_was_sent_behind_a_partition_to_a_machine_that_boots_is_reset(pair: Pair) -> None:
+    pair.left.power_off()
+    pair.world.network.partition("left", "right")
+    pair.send(b"hello?")
+    pair.run(0.1)
+    pair.left.start(pair.listen)
+    pair.run(2)
+    assert "right" not in pair.endings
+    pair.world.network.heal()
+    pair.run(2)
+    assert isinstance(pair.endings["right"][1], ConnectionResetError)
+
+
+def test_a_machine_that_stays_without_power_is_given_up_after_a_quarter_of_an_hour(
+    pair: Pair,
+) -> None:
+    pair.left.power_off()
+    pair.send(b"hello?")
+    pair.run(600)
+    assert "right" not in pair.endings
+    pair.run(300)
+    assert isinstance(pair.endings["right"][1], TimeoutError)
+
+
 def test_a_connection_to_a_dead_process_is_refused_and_to_a_dead_machine_times_out() -> None:
     pair = Pair()
     pair.left.start(pair.listen)

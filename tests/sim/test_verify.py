@@ -71,3 +71,30 @@ def test_the_matrix_says_how_many_steps_it_covered(capsys: pytest.CaptureFixture
 def test_an_app_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "no_such_module:app"]) == 1
     assert "there is no module no_such_module" in capsys.readouterr().err
+
+
+def test_an_own_check_looks_at_every_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "own_check.py"
+    file.write_text(
+        "from own_limit import LIMIT\n"
+        "def few_words(outcome):\n"
+        "    assert len(outcome.table('counts')) < LIMIT, 'too many words'\n"
+    )
+    (tmp_path / "own_limit.py").write_text("LIMIT = 1\n")
+    arguments = ["verify", GOOD, "--seeds", "2", "--records", "4", "--check"]
+    assert main([*arguments, f"{file}:few_words"]) == 1
+    printed = capsys.readouterr().out
+    assert "too many words" in printed
+    assert f"--check {file}:few_words" in printed
+    assert main([*arguments, f"{file}:no_such_function"]) == 1
+    assert "has no function 'no_such_function'" in capsys.readouterr().err
+
+
+def test_a_fault_of_real_processes_is_none_of_a_simulation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault = {"at": 0.5, "kind": "terminate", "target": "worker-0", "args": [0.1]}
+    assert main(["verify", GOOD, "--faults", json.dumps(fault)]) == 1
+    assert "terminate is a fault of real processes only" in capsys.readouterr().err

@@ -409,6 +409,8 @@ class FakeConsumer:
 
     async def stop(self, *, leave: bool = True) -> None: ...
 
+    def nudge(self) -> None: ...
+
     async def leave_group(self) -> None:
         if self.member_id in self.group.members:
             del self.group.members[self.member_id]

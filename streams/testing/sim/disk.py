@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
-import posixpath
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ....broker.storage.filesystem import LockHeldError
@@ -60,6 +59,16 @@ class Inode:
 
     def forget(self, changes: Sequence[Write | Truncate]) -> list[Write | Truncate]:
         """No sync will write ``changes`` any more; returns those that none had written yet."""
+        count = len(changes)
+        if not count:
+            return []
+        unsynced = self.unsynced
+        first, last = changes[0], changes[-1]
+        # If both are where they were, so is all between them: the usual case.
+        if len(unsynced) >= count and unsynced[0] is first and unsynced[count - 1] is last:
+            known = list(changes)  # which may be ``unsynced`` itself
+            del unsynced[:count]
+            return known
         asked = {id(change) for change in changes}
         known = [change for change in self.unsynced if id(change) in asked]
         self.unsynced = [change for change in self.unsynced if id(change) not in asked]
@@ -160,16 +169,15 @@ class SimDisk:
     def list(self, path: str) -> Sequence[str]:
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        return sorted(
-            posixpath.basename(name)
-            for name in self.names
-            if name not in ("", "/") and posixpath.dirname(name) == path
-        )
+        inside = path if path.endswith("/") or not path else f"{path}/"
+        size = len(inside)
+        found = [name[size:] for name in self.names if name.startswith(inside)]
+        return sorted(name for name in found if name and "/" not in name)
 
     def makedirs(self, path: str) -> None:
         if path in self.names:
             return
-        self.makedirs(posixpath.dirname(path))
+        self.makedirs(_parent(path))
         self.step("write", path)
         self._change(DirectoryChange(None, path))
 
@@ -203,7 +211,7 @@ class SimDisk:
         self.sync_file(temporary, inode, inode.unsynced, created=False)
         self.rename(temporary, path)
         self.sync_names(path)
-        self.fsync_dir(posixpath.dirname(path))
+        self.fsync_dir(_parent(path))
 
     def fsync_dir(self, path: str) -> None:
         if path not in self.names:
@@ -211,7 +219,7 @@ class SimDisk:
         self.step("fsync_dir", path)
         self._block()
         for change in list(self._pending):
-            if posixpath.dirname(change.new or change.old or "") == path:
+            if _parent(change.new or change.old or "") == path:
                 self._settle(change)
 
     def lock(self, path: str) -> SimLock:
@@ -270,7 +278,7 @@ class SimDisk:
         to their names before: changes of one name reach the disk in order."""
         parents = {path}
         while path not in ("", "/"):
-            path = posixpath.dirname(path)
+            path = _parent(path)
             parents.add(path)
         due: list[DirectoryChange] = []
         names: set[str | None] = set()
@@ -303,7 +311,7 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
 
     def _check_parent(self, path: str) -> None:
-        self._check_exists(posixpath.dirname(path))
+        self._check_exists(_parent(path))
 
     def _change(self, change: DirectoryChange) -> None:
         _apply_to_names(self.names, change)
@@ -341,17 +349,19 @@ class SimFile:
         assert not self._closed
         return bytes(memoryview(self._inode.data)[position : position + length])
 
-    async def fsync(self) -> None:
+    def fsync(self) -> Awaitable[None]:
+        loop = asyncio.get_running_loop()
+        synced: asyncio.Future[None] = loop.create_future()
         if self._closed:
-            return
+            synced.set_result(None)
+            return synced
         self._disk.syncs += 1
         finish = self.begin_sync()
         gate = self._disk.sync_gate
         if gate is not None:
-            await gate.wait()
-        else:
-            await asyncio.sleep(self._disk.sync_latency())
-        finish()
+            return _finish_behind(gate, finish)
+        loop.call_later(self._disk.sync_latency(), _finish_for, synced, finish)
+        return synced
 
     def fsync_now(self) -> None:
         assert not self._closed
@@ -384,6 +394,29 @@ class SimLock:
 
     def release(self) -> None:
         self._disk.unlock(self)
+
+
+def _finish_for(synced: asyncio.Future[None], finish: Callable[[], None]) -> None:
+    """The sync is over, unless nobody waits for it any more."""
+    if synced.cancelled():
+        return
+    try:
+        finish()
+    except (OSError, HostDied) as error:
+        synced.set_exception(error)
+    else:
+        synced.set_result(None)
+
+
+async def _finish_behind(gate: asyncio.Event, finish: Callable[[], None]) -> None:
+    await gate.wait()
+    finish()
+
+
+def _parent(path: str) -> str:
+    """``posixpath.dirname`` for paths without doubled slashes."""
+    head, slash, _ = path.rpartition("/")
+    return head or slash
 
 
 def _apply(data: bytearray, change: Write | Truncate) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
-import itertools
 import types
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
@@ -35,12 +34,16 @@ WAKE_JITTER_S = 20e-6
 """At most this long a process waits for the processor when it has something to do."""
 MAX_ROUNDS = 1000
 """After so many rounds of a busy process the world looks at its limits."""
+COMPACT_AT = 256
+"""So many cancelled timers are left where they are."""
 EXECUTOR_S = 2e-3
 """At most this long a job for the thread pool takes."""
 
 Ts = TypeVarTuple("Ts")
 _set_running_loop = asyncio._set_running_loop
 _get_running_loop = asyncio._get_running_loop
+_copy_context = contextvars.copy_context
+_new_handle = object.__new__
 
 
 class SimFuture(asyncio.Future[Any]):
@@ -50,48 +53,30 @@ class SimFuture(asyncio.Future[Any]):
 
     def __hash__(self) -> int:
         if not self.number:  # most futures are never hashed
-            self.number = next(cast("HostLoop", self.get_loop()).numbers)
+            self.number = next(cast("HostLoop", self.get_loop()).world.numbers)
         return self.number
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class SimTask(asyncio.Task[Any]):
-    """See ``SimFuture``."""
+    """See ``SimFuture``. It is hashed when it is made, since asyncio keeps a set of all tasks."""
 
-    def __init__(self, coro: Any, loop: HostLoop, name: str | None, **options: Any) -> None:
-        self.number = next(loop.numbers)
-        name = name or getattr(coro, "__qualname__", "task")
-        super().__init__(coro, loop=loop, name=name, **options)
+    number = 0
 
     def __hash__(self) -> int:
+        if not self.number:
+            self.number = next(cast("HostLoop", self.get_loop()).world.numbers)
         return self.number
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class _Handle(asyncio.Handle):
-    """asyncio's handle without its look at the debug mode, which is a third of its cost."""
+    """asyncio's handle without its look at the debug mode, and filled in by the loop: a third of
+    its cost."""
 
     __slots__ = ()
     _callback: Callable[..., object] | None
+    _args: Sequence[Any]
     _context: contextvars.Context
     _loop: HostLoop
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: HostLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -107,23 +92,9 @@ class _TimerHandle(asyncio.TimerHandle):
     _callback: Callable[..., object] | None
     _context: contextvars.Context
     _loop: HostLoop
+    _args: Sequence[Any]
+    _when: float
     _scheduled: bool
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: HostLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._when = when
-        self._scheduled = True
 
     def cancel(self) -> None:
         if not self._cancelled:
@@ -131,7 +102,10 @@ class _TimerHandle(asyncio.TimerHandle):
             self._callback = None
             self._args = ()
             if self._scheduled:
-                self._loop.world.timer_cancelled()
+                world = self._loop.world
+                world.cancelled_timers += 1
+                if world.cancelled_timers > COMPACT_AT:
+                    world.compact()
 
     def __repr__(self) -> str:
         return f"<timer {_name_of(self._callback)}>"
@@ -147,6 +121,7 @@ class HostLoop(asyncio.BaseEventLoop):
 
     world: World
     host: Host
+    _task_factory: Any
 
     def __init__(self, world: World, host: Host) -> None:
         self.dead = self.halted = False
@@ -155,7 +130,6 @@ class HostLoop(asyncio.BaseEventLoop):
         self.world = world
         self.host = host
         self.incarnation = host.incarnation
-        self.numbers = itertools.count(1)
         self._tasks: list[weakref.ref[SimTask]] = []
         self._prune_at = 64
         self._ready: collections.deque[_Handle | _TimerHandle] = collections.deque()
@@ -164,6 +138,8 @@ class HostLoop(asyncio.BaseEventLoop):
         self._jitter = world.rng("schedule").random
 
     # -- time and order -------------------------------------------------------------------------
+
+    get_debug = bool  # False; every future asks, so not in Python
 
     def time(self) -> float:
         return self.world.now
@@ -174,7 +150,12 @@ class HostLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
+        handle = _new_handle(_Handle)
+        handle._context = _copy_context() if context is None else context
+        handle._loop = self
+        handle._callback = callback
+        handle._args = args
+        handle._cancelled = False
         self._ready.append(handle)
         if not self._armed:
             self._arm()
@@ -198,7 +179,14 @@ class HostLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = _TimerHandle(when, callback, args, self, context)
+        timer = _new_handle(_TimerHandle)
+        timer._context = _copy_context() if context is None else context
+        timer._loop = self
+        timer._callback = callback
+        timer._args = args
+        timer._cancelled = False
+        timer._when = when
+        timer._scheduled = True
         self.world.push_timer(when, timer)
         return timer
 
@@ -222,14 +210,13 @@ class HostLoop(asyncio.BaseEventLoop):
         world.push(when + self._jitter() * WAKE_JITTER_S, self._turn)
 
     def _turn(self) -> None:
-        if self.halted:
-            self._armed = False
-        else:
-            self._iterate()
-
-    def _iterate(self) -> None:
         """Rounds of ready callbacks, until there is none or somebody else's turn comes first."""
-        world, ready, heap = self.world, self._ready, self.world.heap
+        halted = self.halted  # in a variable, since callbacks change the attribute
+        if halted:
+            self._armed = False
+            return
+        world, ready = self.world, self._ready
+        heap = world.heap
         _set_running_loop(self)
         try:
             for _ in range(MAX_ROUNDS):  # what is scheduled while we run needs no wake-up
@@ -302,11 +289,14 @@ class HostLoop(asyncio.BaseEventLoop):
     def create_task(
         self, coro: Any, *, name: Any = None, context: Any = None, **options: Any
     ) -> Any:
-        if self.get_task_factory() is not None:
+        if self._task_factory is not None:
             return super().create_task(coro, name=name, context=context, **options)
-        if context is not None:
-            options["context"] = context
-        task = SimTask(coro, self, name, **options)
+        if name is None:
+            name = getattr(coro, "__qualname__", "task")
+        if context is None and not options:
+            task = SimTask(coro, loop=self, name=name)
+        else:
+            task = SimTask(coro, loop=self, name=name, context=context, **options)
         self._tasks.append(weakref.ref(task))
         if len(self._tasks) > self._prune_at:
             self._tasks = [weakref.ref(task) for task in self.live_tasks()]

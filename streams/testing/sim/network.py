@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
 import zlib
 from collections.abc import Callable
@@ -104,7 +105,7 @@ class Network:
         """Bytes a connection takes that the other program has not read."""
         self.on_segment: Callable[[Host, Host, int, bytes], None] | None = None
         """Sees (source, destination, connection id, bytes) whenever bytes arrive."""
-        self._rng = world.rng("network")
+        self.rng = world.rng("network")
         self._names: dict[str, Host] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._clients: dict[int, SimTransport] = {}
@@ -136,12 +137,13 @@ class Network:
 
     def latency(self, source: Host, target: Host) -> float:
         """Seconds one segment takes."""
-        rng = self._rng
+        rng = self.rng
         if source is target:
             return 5e-6 + rng.random() * 10e-6
-        seconds = self.min_latency_s + rng.expovariate(1.0) * self.mean_latency_s
-        if rng.random() < self.tail_p:
-            seconds += rng.random() * self.tail_s
+        draw = rng.random
+        seconds = self.min_latency_s - math.log(1.0 - draw()) * self.mean_latency_s
+        if draw() < self.tail_p:
+            seconds += draw() * self.tail_s
         if self._slow:
             seconds *= self._slow.get(source.name, 1.0) * self._slow.get(target.name, 1.0)
         return seconds
@@ -193,7 +195,7 @@ class Network:
         for client in list(self._clients.values()):
             for end in (client, client.peer):
                 if end.held and not self.blocked(end.host, end.peer.host):
-                    end.release(self.world.now + self._rng.random() * RETRANSMIT_S)
+                    end.release(self.world.now + self.rng.random() * RETRANSMIT_S)
 
     # -- connections ----------------------------------------------------------------------------
 

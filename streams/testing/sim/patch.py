@@ -53,7 +53,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     raise SimulationEscape(
         f"{_WATCHED[event]} {target} inside a simulated process: an effect outside of sends, "
-        "tables and sinks happens again when a record is run again after a crash"
+        "tables and sinks happens again when a record is run again after a crash; send it to a "
+        "topic, or write it through a sink (onceward.streams.sinks)"
     )
 
 

@@ -19,6 +19,11 @@ Address = tuple[str, int]
 MAX_READ = 256 * 1024
 """asyncio reads at most this much at a time."""
 HIGH_WATER = 64 * 1024
+FIRST_RETRANSMIT_S = 0.2
+"""After which what was not acknowledged is sent again, the first time; then twice as long..."""
+LONGEST_RETRANSMIT_S = 120.0
+DATA_RETRIES = 15
+"""...and so often, as Linux."""
 
 
 class Segment(enum.Enum):
@@ -82,6 +87,7 @@ class SimTransport(asyncio.Transport):
         """The kernel has no such socket any more."""
         self.held: list[tuple[Segment, Any]] = []
         self._vanished = False  # nobody is left who would send again
+        self._retransmitting = False
         self._protocol: Any = None
         self._buffered = False
         self._open = False  # the protocol was told
@@ -132,12 +138,11 @@ class SimTransport(asyncio.Transport):
 
     def send(self, kind: Segment, payload: Any = None) -> None:
         """Hand a segment to the network; it arrives after those sent before."""
-        world = self.world
-        when = world.now + self.network.latency(self.host, self.peer.host)
+        when = self.world.now + self.network.latency(self.host, self.peer.host)
         if when < self._last_arrival:
             when = self._last_arrival
         self._last_arrival = when
-        world.at(when, self._arrive, kind, payload)
+        self.world.at(when, self._arrive, kind, payload)
 
     def release(self, when: float) -> None:
         """The partition is over: send again what it held back, not before ``when``."""
@@ -155,6 +160,8 @@ class SimTransport(asyncio.Transport):
                 self.held.append((kind, payload))
             return
         if not target.powered:
+            if kind is Segment.DATA or kind is Segment.FIN:
+                self._retransmit(0)
             return
         if kind is Segment.DATA:
             self.network.arrived(source, target, self.connection, payload)
@@ -175,11 +182,35 @@ class SimTransport(asyncio.Transport):
                 peer._fin_received = True
             peer._schedule_read()
 
+    def _retransmit(self, attempt: int) -> None:
+        """Nobody acknowledges: the kernel sends the first lost segment again and again."""
+        if attempt == 0:
+            if self._retransmitting:
+                return
+            self._retransmitting = True
+        if attempt == DATA_RETRIES:
+            self._fail(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+        elif not self.gone and self._error is None:
+            delay = min(FIRST_RETRANSMIT_S * 2.0**attempt, LONGEST_RETRANSMIT_S)
+            self.world.after(delay, self._again, attempt)
+
+    def _again(self, attempt: int) -> None:
+        source, target = self.host, self.peer.host
+        if not target.powered or self.network.blocked(source, target):
+            self._retransmit(attempt + 1)
+            return
+        # The machine has booted meanwhile, and its kernel knows no such connection.
+        there, back = (self.network.latency(*ends) for ends in ((source, target), (target, source)))
+        self.world.after(there + back, self.reset)
+
     def reset(self) -> None:
         """An RST arrives. The program reads what came before it, then the error."""
+        self._fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def _fail(self, error: OSError) -> None:
         if not self.gone and self._error is None:
-            self.world.record("reset at", self.connection, self.host.name)
-            self._error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            self.world.record("failed", self.connection, self.host.name, error.errno)
+            self._error = error
             self._schedule_read()
 
     def forget(self) -> None:
@@ -237,9 +268,9 @@ class SimTransport(asyncio.Transport):
 
     def _transmit(self, data: bytes) -> None:
         self._in_flight += len(data)
-        rng = self.world.rng("network")
-        if len(data) > 1 and rng.random() < self.network.split_p:
-            at = rng.randrange(1, len(data))
+        network = self.network
+        if len(data) > 1 and network.rng.random() < network.split_p:
+            at = network.rng.randrange(1, len(data))
             self.send(Segment.DATA, data[:at])
             data = data[at:]
         self.send(Segment.DATA, data)
@@ -431,4 +462,7 @@ class SimTransport(asyncio.Transport):
             return
         if self.loop.dead:
             raise HostDied(self.host.name)
-        self.host.step(kind, self.peer.host.name, data, self.connection)
+        if self.world.on_step is None:
+            self.host.steps += 1
+        else:
+            self.host.step(kind, self.peer.host.name, data, self.connection)

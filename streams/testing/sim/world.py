@@ -6,9 +6,11 @@ import asyncio
 import ctypes
 import hashlib
 import heapq
+import itertools
 import random
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import HostError, LivenessFailure, NothingScheduled, OutOfTime
@@ -17,7 +19,6 @@ from .loop import START_S, describe_wait
 from .network import Network
 from .patch import install
 
-_COMPACT_AT = 256
 _HASH_AT = 256
 
 
@@ -45,13 +46,18 @@ class World:
         self._random_state = random.getstate()
         random.seed(f"{seed}/global")
         self._rngs: dict[str, random.Random] = {}
+        self.numbers = itertools.count(random.Random(f"{seed}/numbers").getrandbits(48))
+        """What tasks and futures are hashed by. Those of other worlds have other numbers: asyncio
+        keeps all tasks of a program in one set."""
         self.heap: list[tuple[float, int, Callable[..., object] | None, Any]] = []
         """(when, order, function, arguments) or, for a timer, (when, order, None, handle)."""
         self._seq = 0
-        self._cancelled_timers = 0
+        self.cancelled_timers = 0
         self._graveyard: list[object] = []
         self._hash = hashlib.blake2b(digest_size=16)
+        self._hash_of_moments = hashlib.blake2b(digest_size=16)
         self._unhashed: list[tuple[object, ...]] = []
+        self._moments: list[float] = []
         self.limit = 0.0
         """The virtual time at which the present ``run`` gives up."""
         self._max_steps = 0
@@ -69,12 +75,12 @@ class World:
 
     def record(self, *event: object) -> None:
         """Into the digest, with the time and how much has run so far. No ids, no addresses."""
-        line = (self.now, self.callbacks, self._seq, event)
-        self._unhashed.append(line)
+        self._moments += (self.now, self.callbacks, self._seq)
+        self._unhashed.append(event)
         if len(self._unhashed) >= _HASH_AT:
             self._hash_up()
         if self.trace is not None:
-            self.trace.append(repr(line))
+            self.trace.append(repr((self.now, self.callbacks, self._seq, event)))
 
     def note(self, *event: object) -> None:
         """Into the trace only."""
@@ -85,13 +91,18 @@ class World:
     def digest(self) -> str:
         """Equal for two runs in which the same things happened in the same order."""
         self._hash_up()
-        return self._hash.hexdigest()
+        both = self._hash.copy()
+        both.update(self._hash_of_moments.digest())
+        return both.hexdigest()
 
     def _hash_up(self) -> None:
-        # Without the brackets, so that it does not matter where the lines were split.
+        # Without the brackets, and what happened apart from when, so that it does not matter where
+        # the lines were split. Packed, since a float's ``repr`` takes long.
         if self._unhashed:
             self._hash.update(f"{repr(self._unhashed)[1:-1]}, ".encode())
+            self._hash_of_moments.update(struct.pack(f"<{len(self._moments)}d", *self._moments))
             self._unhashed.clear()
+            self._moments.clear()
 
     # -- hosts ----------------------------------------------------------------------------------
 
@@ -135,27 +146,28 @@ class World:
         self._seq += 1
         heapq.heappush(self.heap, (when if when > self.now else self.now, self._seq, None, timer))
 
-    def timer_cancelled(self) -> None:
+    def compact(self) -> None:
         """Most timers are timeouts that never fire: clear them out when they are the majority."""
-        self._cancelled_timers += 1
-        if self._cancelled_timers > _COMPACT_AT and self._cancelled_timers * 2 > len(self.heap):
+        if self.cancelled_timers * 2 > len(self.heap):
             # In place: ``run`` holds the list.
             self.heap[:] = [
                 entry for entry in self.heap if entry[2] is not None or not entry[3]._cancelled
             ]
             heapq.heapify(self.heap)
-            self._cancelled_timers = 0
+            self.cancelled_timers = 0
 
     def run(
         self,
-        until: Callable[[], bool] | asyncio.Future[Any],
+        until: Callable[[], object] | asyncio.Future[Any],
         *,
         max_virtual_s: float = 600,
         max_steps: int = 5_000_000,
+        stop_at_errors: bool = False,
     ) -> None:
         """Let it happen until ``until`` is true (or done). May be called within an event loop.
 
-        Raises NothingScheduled when nothing can happen any more, OutOfTime at a limit.
+        ``until`` is asked after every event. ``stop_at_errors``: also until there is one. Raises
+        NothingScheduled when nothing can happen any more, OutOfTime at a limit.
         """
         self.limit = self.now + max_virtual_s
         self._max_steps = self.steps + max_steps
@@ -164,14 +176,15 @@ class World:
         sys.set_asyncgen_hooks(firstiter=None, finalizer=_close_generator)
         asyncio._set_running_loop(None)
         try:
-            self._run(until.done if isinstance(until, asyncio.Future) else until)
+            done = until.done if isinstance(until, asyncio.Future) else until
+            self._run(done, self.errors if stop_at_errors else ())
         finally:
             asyncio._set_running_loop(outer)
             sys.set_asyncgen_hooks(*hooks)
 
-    def _run(self, done: Callable[[], bool]) -> None:
+    def _run(self, done: Callable[[], object], errors: Sequence[HostError]) -> None:
         heap, pop = self.heap, heapq.heappop
-        while not done():
+        while not done() and not errors:
             if not heap:
                 raise self._stuck(NothingScheduled, "nothing is scheduled any more")
             if heap[0][0] > self.limit:
@@ -180,7 +193,7 @@ class World:
                 raise self._stuck(OutOfTime, "the limit of steps is reached")
             when, _, fn, args = pop(heap)
             if fn is None and args._cancelled:
-                self._cancelled_timers -= 1
+                self.cancelled_timers -= 1
                 continue
             self.steps += 1
             self.now = when

@@ -270,7 +270,7 @@ async def test_a_cut_right_at_the_sinks_position_does_not_hold_back_what_follows
 async def test_rows_written_while_a_cut_is_committed_wait_for_the_next(tmp_path: Path) -> None:
     cluster, database = make_cluster(20), MemoryDatabase()
     cluster.may_commit = asyncio.Event()
-    app = etl_app(tmp_path, database)
+    app = etl_app(tmp_path, database, commit_interval=0.2)
     async with worker(app, cluster) as running:
         await until(lambda: bool(database.rows("rows")), running)
         first = len(database.rows("rows"))

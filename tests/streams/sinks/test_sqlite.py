@@ -17,20 +17,16 @@ from uuid import UUID
 import pydantic
 import pytest
 
-from onceward.broker.client import TopicPartition
 from onceward.streams import App, ConfigurationError, Record, Stream
-from onceward.streams.engine.block import Block
 from onceward.streams.sinks import SinkError, SinkFenced, SinkUnavailable, SqliteSink
-from onceward.streams.sinks.effects import Batch, Effects
-from onceward.streams.sinks.positions import Advance, Claim, Start
+from onceward.streams.sinks.positions import Claim
 from onceward.streams.sinks.rows import plain
 
 from ..fakes import FakeCluster
 from ..workers import make_app, until, worker
+from .driven import driven
 from .etl import Order, fail_once, is_done, kill, make_cluster, put_orders
 from .test_refused import letters
-
-TP = TopicPartition("orders", 0)
 
 
 def query(path: Path, statement: str) -> list[tuple[Any, ...]]:
@@ -40,40 +36,6 @@ def query(path: Path, statement: str) -> list[tuple[Any, ...]]:
     finally:
         connection.commit()
         connection.close()
-
-
-class Driven:
-    """A sink driven by hand, as the engine does."""
-
-    def __init__(self, sink: SqliteSink) -> None:
-        self.sink = sink
-        self.claim = Claim(0, 0)
-
-    async def take_over(self) -> None:
-        self.claim = (await self.sink.take_over("app", {TP: Start(None, 0)}))[TP]
-
-    async def write(self, *values: Any, dead_letters: bool = False) -> Batch:
-        """One record per value."""
-        start = self.claim.next_offset
-        size = len(values)
-        offsets = list(range(start, start + size))
-        block = Block(TP, [None] * size, [None] * size, offsets, [0] * size, None, start + size)
-        effects = Effects()
-        for index, value in enumerate(values):
-            key, value = value if isinstance(value, tuple) else (None, value)
-            effects.add(self.sink.encode(value, key, None), block, index, "etl")  # type: ignore[arg-type]
-        batch = Batch("app", self.sink.describe(), effects.take(), dead_letters)
-        advance = Advance(TP, start, self.claim.epoch, start + size)
-        await self.sink.commit(batch, [advance])
-        self.claim.next_offset = start + size
-        return batch
-
-
-async def driven(sink: SqliteSink) -> Driven:
-    made = Driven(sink)
-    await sink.start()
-    await made.take_over()
-    return made
 
 
 class Flight(Record):

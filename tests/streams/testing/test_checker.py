@@ -533,7 +533,7 @@ READ_BACK: dict[tuple[str, int], list[LogRecord]] = {("words", 0): []}
         (Level.SEQUENCE, [{"id": 2}, {"id": 1}], "another order"),
         (Level.SEQUENCE, [{"id": 1}], "{'id': 2} missing"),
         (Level.MULTISET, [{"id": 2}, {"id": 1}], None),
-        (Level.MULTISET, [{"id": 2}, {"id": 1}, {"id": 2}], "too many"),
+        (Level.MULTISET, [{"id": 2}, {"id": 1}, {"id": 2}], "sink db: {'id': 2} too many"),
         (Level.NONE, [], None),
     ],
 )

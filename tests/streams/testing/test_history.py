@@ -65,6 +65,12 @@ def test_levels_of_sinks_take_effects_that_cannot_be_hashed() -> None:
     assert project_sink(Level.NONE, effects) is None
 
 
+def test_frozen_values_are_shown_as_what_they_stand_for() -> None:
+    assert repr(frozen({"b": {"x": {1}}, "a": [1, 2]})) == "{'a': (1, 2), 'b': {'x': {1}}}"
+    assert repr(frozen({})) == "{}"
+    assert repr(frozen(set())) == "set()"
+
+
 def test_frozen_values_are_equal_exactly_for_equal_values() -> None:
     assert frozen({"a": [1, {2}], "b": 1}) == frozen({"b": 1, "a": [1, {2}]})
     assert frozen({"a": [1]}) != frozen({"a": [2]})

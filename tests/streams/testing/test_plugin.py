@@ -214,8 +214,30 @@ def test_options_of_the_command_line_come_first(
         "app": "app:make_app", "command": None, "seeds": 5, "seed": 77, "jobs": 1,
     }  # fmt: skip
     assert crash_matrix.options == [
-        {"app": "app:make_app", "pairs": 4, "budget": 9, "jobs": 1},
+        {
+            "app": "app:make_app",
+            "command": "pytest test_it.py::test_both",
+            "pairs": 4,
+            "budget": 9,
+            "jobs": 1,
+        },
     ]
+
+
+def test_one_run_of_a_matrix_can_be_asked_for(run: Runner, crash_matrix: Calls) -> None:
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.crash_matrix("app:make_app")
+        def test_right():
+            pass
+        """,
+        "--crash-at", "broker:12:power_off", "--onceward-jobs", "1",
+    )  # fmt: skip
+    result.assert_outcomes(passed=1)
+    (options,) = crash_matrix.options
+    assert options["at"] == "broker:12:power_off"
 
 
 def test_junit_gets_the_number_of_runs_and_the_speed(run: Runner, simulate: Calls) -> None:

@@ -88,7 +88,12 @@ What happened (seconds; > the record itself, · its key, ! a fault)
      0.5000  worker-1  fetched  lines-0@0
 >    0.5100  worker-1  produced  counts-0@3..4
 >    0.5200  worker-1  end_txn commit  counts-0@3..4
->    0.9000  reader    read  counts-0@1  cat → 1"""
+>    0.9000  reader    read  counts-0@1  cat → 1
+
+What to look for in the app: what a record does may depend on that record and tables only.
+A global, a file or the clock is gone, or another, when a record is run again after a crash
+or when another worker goes on with its key: keep such state in app.Table(...). A send by a
+client of your own is no part of the transaction. at_least_once repeats, at_most_once loses."""
 
 
 def test_a_duplicate_is_explained_from_its_input_through_the_fault_to_both_copies() -> None:
@@ -122,6 +127,11 @@ def test_an_input_is_followed_from_being_sent_to_its_offset_being_committed() ->
     assert "The records (> those in question)\n> lines-0@0  committed  null → the cat" in page
 
 
+def test_what_no_app_can_cause_is_said_to_be_no_fault_of_the_app() -> None:
+    page = explain(Anomaly("torn transaction", "it is in pieces"), History())
+    assert page.endswith("please report it as a bug of onceward.")
+
+
 def test_long_values_stand_below_each_other_so_that_they_can_be_compared() -> None:
     expected = [b'{"id": 1, "total": 10.0}', b'{"id": 1, "total": 20.0}']
     found = [b'{"id": 1, "total": 10.0}', b'{"id": 1, "total": 30.0}']
@@ -132,6 +142,14 @@ def test_long_values_stand_below_each_other_so_that_they_can_be_compared() -> No
         '  - {"id": 1, "total": 20.0}\n'
         '  + {"id": 1, "total": 30.0}'
     )
+
+
+def test_many_long_values_are_not_all_shown() -> None:
+    expected = [b'{"id": 1, "total": %d.0}' % number for number in range(40)]
+    page = explain(Anomaly("wrong", "no", b"1", [], expected, expected[:5]), History())
+    lines = page.split("\n\n")[1].splitlines()
+    assert lines[-1] == "    … and 16 more"
+    assert len(lines) == 26
 
 
 def test_long_equal_stretches_are_left_out_and_long_rows_are_wrapped() -> None:
