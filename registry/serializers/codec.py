@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from ..client import Registered, SchemaText
+from ..client import Registered, RegistryClient, SchemaText
 from ..errors import RegistryError
 from ..schemas import InvalidSchema, Reference, ResolvedReference, resolve_references
 from ..schemas.identity import schema_guid
@@ -141,6 +141,11 @@ class RegistryCodec(ABC):
         self._write = self._write_first
         self._readers.clear()
         self._refused.clear()
+
+    def use_url(self, url: str) -> None:
+        """Ask the registry there, unless the present one is in memory."""
+        if not self.registry.is_local:
+            self.use(RegistryClient(url))
 
     def stand_in(self, registries: dict[str, Any]) -> Callable[[], None]:
         """Use a registry in memory, the one of ``registries`` for this address, unless it is in

@@ -57,6 +57,9 @@ class SchemaCodec(Protocol):
     def split(self, data: bytes) -> tuple[bytes, bytes]:
         """The header's value and the payload."""
 
+    def use_url(self, url: str) -> None:
+        """Ask the registry there, unless the present one is in memory."""
+
     def bound_to(self, topic: str, *, is_key: bool) -> SchemaCodec:
         """The same for another topic."""
 

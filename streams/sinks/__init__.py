@@ -15,6 +15,8 @@ from .sink import Sink, Strength, TransactionalSink
 if TYPE_CHECKING:
     from .database import DatabaseSink
     from .duckdb import DuckDbSink
+    from .files import FilesSink
+    from .http import HttpSink
     from .memory import MemoryDatabase, MemorySink
     from .postgres import PostgresSink
     from .seen import SeenKeys, SqliteSeenKeys
@@ -27,6 +29,8 @@ __all__ = [
     "DuckDbSink",
     "Effect",
     "EffectId",
+    "FilesSink",
+    "HttpSink",
     "MemoryDatabase",
     "MemorySink",
     "PostgresSink",
@@ -48,6 +52,8 @@ if not TYPE_CHECKING:
         modules = {
             "DatabaseSink": "database",
             "DuckDbSink": "duckdb",
+            "FilesSink": "files",
+            "HttpSink": "http",
             "MemoryDatabase": "memory",
             "MemorySink": "memory",
             "PostgresSink": "postgres",

@@ -13,7 +13,7 @@ import sqlite3
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from onceward.broker.client import TopicPartition
 
@@ -37,7 +37,7 @@ class SeenKeys(DatabaseSink):
     share the database. What is noted is forgotten with the next commit. Raises ConfigurationError.
     """
 
-    strength: ClassVar[Strength] = Strength.AT_LEAST_ONCE
+    strength: Strength = Strength.AT_LEAST_ONCE
 
     def __init__(self, sink: Sink, *, chunk: int = 100, timeout: float = 10.0) -> None:
         if sink.strength is Strength.TRANSACTIONAL:

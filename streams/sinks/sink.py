@@ -12,7 +12,7 @@ import enum
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from onceward.broker.client import TopicPartition
 
@@ -49,7 +49,7 @@ class Sink(ABC):
     worker. Raises ConfigurationError.
     """
 
-    strength: ClassVar[Strength] = Strength.AT_LEAST_ONCE
+    strength: Strength = Strength.AT_LEAST_ONCE
 
     batch_rows: int = 20_000
     batch_bytes: int = 16 * 1024 * 1024
@@ -141,7 +141,7 @@ class TransactionalSink(Sink):
     """A sink that changes effects and positions together. See ``DatabaseSink`` for the usual
     way."""
 
-    strength: ClassVar[Strength] = Strength.TRANSACTIONAL
+    strength: Strength = Strength.TRANSACTIONAL
 
     @abstractmethod
     async def take_over(

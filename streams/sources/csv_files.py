@@ -32,8 +32,9 @@ class CsvFiles(TextFiles):
 
     Rows are dicts of text by column, or of the topic's ``value_type`` where it is a model: numbers,
     dates and so on are made from the text, and an empty field is left to the model's default where
-    text would be wrong. ``columns``: their names, for files without a header line. Blank lines are
-    skipped. ``encoding`` must be one that has ASCII in it. Raises ConfigurationError.
+    text would be wrong; ``missing`` are the texts that count as empty, such as ``NA``. ``columns``:
+    their names, for files without a header line. Blank lines are skipped. ``encoding`` must be one
+    that has ASCII in it. Raises ConfigurationError.
     """
 
     def __init__(
@@ -44,10 +45,14 @@ class CsvFiles(TextFiles):
         delimiter: str = ",",
         quotechar: str = '"',
         encoding: str = "utf-8",
+        missing: Sequence[str] = ("",),
         watch: float | None = 1.0,
         grows: bool = False,
     ) -> None:
         super().__init__(pattern, watch=watch, grows=grows)
+        if isinstance(missing, str):
+            raise ConfigurationError(f"CsvFiles {pattern}: missing must be a list of texts")
+        self.missing = tuple(missing)
         self.columns = None if columns is None else list(columns)
         self.encoding = encoding
         self._dialect: dict[str, Any] = {
@@ -81,7 +86,7 @@ class CsvFiles(TextFiles):
                 f"{file.path}: the columns {', '.join(map(repr, columns))} need different names: "
                 "correct the header, or give columns= for files without one"
             )
-        model = _Model(split.source, columns, file.path)
+        model = _Model(split.source, columns, file.path, self.missing)
         return _Lines(len(columns), self._dialect, self.encoding, model), start
 
     def _header(self, data: bytes, path: str) -> tuple[list[str], int, int] | None:
@@ -194,8 +199,11 @@ class _Model:
     which cost a fraction.
     """
 
-    def __init__(self, source: Source, columns: Sequence[str], path: str) -> None:
+    def __init__(
+        self, source: Source, columns: Sequence[str], path: str, missing: tuple[str, ...]
+    ) -> None:
         topic, key = source.topic, source.key
+        self._missing = missing
         self._columns = columns
         self._type = topic.value_type
         self._is_typed = self._type not in _UNTYPED
@@ -249,7 +257,9 @@ class _Model:
         return [dict(zip(self._columns, row, strict=True)) for row in rows]
 
     def _typed(self, rows: list[list[str]]) -> list[Any]:
-        has_blanks = bool(self._no_text) and any("" in row for row in rows)
+        has_blanks = bool(self._no_text) and any(
+            text in row for text in self._missing for row in rows
+        )
         if self._struct is not None and not has_blanks:
             return self._converted(list(starmap(self._struct, rows)))
         values = [dict(zip(self._columns, row, strict=True)) for row in rows]
@@ -265,7 +275,10 @@ class _Model:
         return made
 
     def _without_blanks(self, value: dict[str, str]) -> dict[str, str]:
-        return {name: text for name, text in value.items() if text or name not in self._no_text}
+        missing, no_text = self._missing, self._no_text
+        return {
+            name: text for name, text in value.items() if text not in missing or name not in no_text
+        }
 
     def _one_by_one(
         self, rows: list[list[str]], bad: list[BadRow], place: Callable[[int], str]

@@ -29,6 +29,10 @@ class BlockingCluster:
     def bootstrap(self) -> str:
         return self._cluster.bootstrap
 
+    @property
+    def registry(self) -> str | None:
+        return self._cluster.registry
+
     def send(
         self,
         topic: str | Topic | Agent,

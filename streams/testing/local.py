@@ -27,6 +27,7 @@ from ..topic import GivenHeaders, Topic
 from ..topology import topology_of
 from .blocking import BlockingCluster
 from .loading import AppLoader, AppSource
+from .local_registry import local_registry, point_to
 from .local_worker import LocalWorker
 from .loop_thread import LoopThread
 from .records import OutputRecord, decoded, encoded, encoded_headers, topic_of
@@ -55,7 +56,8 @@ class LocalCluster:
     a broker without workers. By name and by function every worker has an App of its own, as
     processes do; an App object is run as it is by one worker, and made anew from its module for
     several. ``settings`` replace those of the app (``processing_guarantee="at_least_once"``).
-    Everything lives in a temporary directory that is removed at the end.
+    Everything lives in a temporary directory that is removed at the end. ``registry=True`` brings a
+    schema registry along, at the URL ``registry``, and the app's serializers use it.
 
     In a plain test use ``with``: it gives a ``BlockingCluster`` whose methods wait.
     """
@@ -65,6 +67,7 @@ class LocalCluster:
         app: AppSource | None = None,
         *,
         workers: int = 1,
+        registry: bool = False,
         broker_config: Mapping[str, str | int | float | bool] | None = None,
         **settings: Any,
     ) -> None:
@@ -72,6 +75,7 @@ class LocalCluster:
         exist."""
         self._settings = settings
         self._broker_config = broker_config
+        self._has_registry = registry
         self._undo = AsyncExitStack()
         self._thread: ExitStack | None = None
         self._make = _maker(app, workers)
@@ -80,6 +84,7 @@ class LocalCluster:
         self._client: KafkaCluster | None = None
         self._sender: AppClient | None = None
         self.bootstrap = ""
+        self.registry: str | None = None
 
     # lifetime
 
@@ -128,6 +133,9 @@ class LocalCluster:
             )
             await self._undo.enter_async_context(broker)
             self.bootstrap = broker.bootstrap
+            if self._has_registry:
+                registry = local_registry(broker.bootstrap)
+                self.registry = await self._undo.enter_async_context(registry)
             self.app = self._fresh_app()
             client = await self.client()
             self._client = client
@@ -330,6 +338,8 @@ class LocalCluster:
                 raise ConfigurationError(f"there is no setting {name!r}")
             self._set(app, name, value)
         app.conf.validate()
+        if self.registry is not None:
+            point_to(app, self.registry)
         return app
 
     def _set(self, app: App, name: str, value: Any) -> None:

@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "streams": {"broker.client", "streams.engine.worker"},
     # composition root of a worker process; ``app.main()`` hands over to the command line
     "streams.engine.worker": {"broker.client", "streams"},
-    "streams.testing": {"broker.client", "broker.broker", "broker", "streams"},
+    "streams.testing": {"broker.client", "broker.broker", "broker", "registry", "streams"},
     # the simulated machine knows the two ports it implements, and nothing that runs on it
     "streams.testing.sim": {*LEAVES, "broker.storage", "streams.state", "streams.engine.slots"},
     "streams.cli": {"broker.client", "broker.broker", "broker", "registry", "streams"},
@@ -89,6 +89,7 @@ PURE = (
     "streams.state.transaction",
     "streams.sinks.changes",
     "streams.sinks.effects",
+    "streams.sinks.files_format",
     "streams.sinks.names",
     "streams.sinks.positions",
     "streams.sinks.rows",

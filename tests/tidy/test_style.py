@@ -37,6 +37,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
         "streams/cli/",
         "streams/engine/slots.py",
         "streams/engine/worker.py",
+        "streams/sinks/files_disk.py",
         "streams/sources/filesystem.py",
         "streams/testing/",
     ),

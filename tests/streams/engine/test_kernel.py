@@ -406,7 +406,7 @@ def outcome(act: Callable[[], Any]) -> Any:
         return type(error), str(error)
 
 
-KEYS = st.sampled_from(
+KEYS: st.SearchStrategy[Any] = st.sampled_from(
     ["a", "stored", "list", "was", "cached", "\ud800", 1, 1.5, None, frozenset()]
 )
 VALUES = st.sampled_from([1, 2**70, "text", True, 1.5, b"raw", None, [1], {2}, ABSENT])
@@ -528,6 +528,8 @@ async def test_the_compiled_steps_leak_nothing() -> None:
         gc.collect()
         return [sys.getrefcount(each) for each in objects]
 
+    keys: list[Any] = ["a", "stored", "list", 1, frozenset()]
+
     async def use(value: object) -> None:
         world, reading = World(compiled()), Reading(compiled(), [value] * 4)
         assert [await anext(reading.values) for _ in range(4)] == [value] * 4
@@ -536,7 +538,7 @@ async def test_the_compiled_steps_leak_nothing() -> None:
         await turns()
         await end(waiting)
         for step in ("read", "write", "add", "send", "remove", "write outside", "mark", "write"):
-            for key in ("a", "stored", "list", 1, frozenset()):
+            for key in keys:
                 perform(world, step, key, value)
 
     value = object()

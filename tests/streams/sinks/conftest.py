@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from .postgres_server import PostgresServer, Schema
 
-DRIVERS = {"test_postgres": "psycopg", "test_duckdb": "duckdb"}
+DRIVERS = {"test_postgres": "psycopg", "test_duckdb": "duckdb", "test_http": "httpx"}
 
 
 class WithoutDriver(pytest.Module):

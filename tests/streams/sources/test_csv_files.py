@@ -64,6 +64,20 @@ def test_rows_become_values_of_the_topics_type(tmp_path: Path) -> None:
         ]
 
 
+def test_texts_that_mean_missing_are_left_to_the_models_default(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,amount,note,weight\nNA,5,NA,NA\n2,7,,\n3,7,,1.5\n")
+    app = make_app(tmp_path, typed=True, missing=("", "NA"))
+    with AppDriver(app) as driver:
+        driver.run_source("orders")
+        assert sorted(values(driver), key=lambda order: order.id) == [
+            Order("2", 7, "", None),
+            Order("3", 7, "", 1.5),
+            Order("NA", 5, "NA", None),
+        ]
+    with pytest.raises(ConfigurationError, match="missing must be a list"):
+        CsvFiles(tmp_path, missing="NA")
+
+
 def test_quoted_fields_may_hold_newlines_wherever_a_chunk_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
