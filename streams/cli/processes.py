@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -29,21 +31,31 @@ async def start(
         )
 
 
+def send_signal(process: Process, number: signal.Signals) -> None:
+    """To a process that has not ended as far as we know.
+
+    ``Process.send_signal`` looks first whether it ended and takes its exit code from under the
+    event loop, which then makes one up. Until the loop took it the pid is nobody else's.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
 async def stop(process: Process, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
     """SIGTERM, and SIGKILL when that is not heeded in time; returns the exit code."""
     if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
         try:
             return await asyncio.wait_for(process.wait(), timeout_s)
         except TimeoutError:
-            process.kill()
+            send_signal(process, signal.SIGKILL)
     return await process.wait()
 
 
 async def kill(process: Process) -> None:
     """SIGKILL, and the zombie collected."""
-    if process.returncode is None:
-        process.kill()
+    send_signal(process, signal.SIGKILL)
     await process.wait()
 
 
@@ -152,10 +164,13 @@ class WorkerPool:
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
-    def kill(self, index: int) -> None:
-        """SIGKILL one worker; it is restarted at once."""
-        if self._processes[index].returncode is None:
-            self._processes[index].kill()
+    def kill(self, index: int) -> bool:
+        """SIGKILL one worker; it is restarted at once. False: it is dead already, and one that dies
+        over and over again is given a pause."""
+        if self._processes[index].returncode is not None:
+            return False
+        send_signal(self._processes[index], signal.SIGKILL)
+        return True
 
     @property
     def ended(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from onceward.broker.client import KafkaError
 
-from ..cli.processes import BrokerProcess
+from ..cli.processes import BrokerProcess, send_signal
 from .cluster import BROKER
 from .processes_worker import GAVE_UP, Told
 
@@ -131,8 +131,8 @@ class Host(ABC):
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.alive and self.process is not None:
-            self.process.send_signal(number)
+        if self.process is not None:
+            send_signal(self.process, number)
 
     async def end(self) -> int:
         """SIGTERM, and SIGKILL when that takes too long; returns the exit code."""

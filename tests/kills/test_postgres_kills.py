@@ -198,15 +198,16 @@ async def test_workers_and_servers_killed_at_random_moments_leave_every_row_once
     rng = random.Random(6)
     targets = ["worker"] * KILLS + ["server"] * (KILLS // 3)
     rng.shuffle(targets)
+    killed = 0
     async with under_fire(tmp_path, server) as fire:
         pause = max(1.2, RECORDS / RATE / len(targets))
         for target in targets:
             await asyncio.sleep(rng.uniform(0.3, 1.7) * pause)
             if target == "worker":
-                fire.pool.kill(rng.randrange(WORKERS))
+                killed += fire.pool.kill(rng.randrange(WORKERS))
             else:
                 fire.kill_server()
-    assert fire.pool.restarts == KILLS
+    assert KILLS // 2 < killed == fire.pool.restarts
 
 
 async def test_workers_stopped_past_their_session_and_resumed_write_nothing(

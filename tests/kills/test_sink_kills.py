@@ -135,11 +135,12 @@ async def under_fire(tmp_path: Path) -> AsyncIterator[tuple[Feed, WorkerPool, Pa
 
 async def test_workers_killed_at_random_moments_write_every_row_once(tmp_path: Path) -> None:
     rng = random.Random(4)
+    killed = 0
     async with under_fire(tmp_path) as (_, pool, _database):
         for _ in range(KILLS):
             await asyncio.sleep(rng.uniform(0.3, 1.8))
-            pool.kill(rng.randrange(2))
-    assert pool.restarts == KILLS
+            killed += pool.kill(rng.randrange(2))
+    assert KILLS // 2 < killed == pool.restarts
 
 
 async def test_workers_stopped_past_their_session_and_resumed_write_nothing_twice(
