@@ -253,25 +253,26 @@ def _clean_group(
     if not log.holds(group):
         raise NotCleaned("its segments went away")
     temporary = group[0].path + TEMPORARY_SUFFIX
-    index = SparseIndex(group[0].base_offset)
+    rewriting = _Rewriting(group, sieve)
     try:
         file = fs.open(temporary, create=True)
         try:
             file.truncate(0)
-            for pause in _rewrite(group, sieve, file, index):
+            for pause in rewriting.write(file):
                 yield pause
                 if not log.holds(group):
                     raise NotCleaned("its segments went away")
-            is_smaller = len(group) > 1 or file.size() < group[0].size
-            if is_smaller:
+            if rewriting.is_changed:
                 yield file
         finally:
             file.close()
     except OSError as error:
         _remove(fs, temporary)
         raise NotCleaned(str(error)) from error
-    if is_smaller and log.holds(group):
-        log.replace_segments(group, temporary, index)
+    if rewriting.is_changed:
+        if not log.holds(group):
+            raise NotCleaned("its segments went away")
+        log.replace_segments(group, temporary, rewriting.index)
     _remove(fs, temporary)
 
 
@@ -314,24 +315,35 @@ def groups(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment
         yield group
 
 
-def _rewrite(
-    group: Sequence[Segment], sieve: Sieve, file: File, index: SparseIndex
-) -> Iterator[None]:
-    """Write what stays of ``group`` to ``file`` and ``index``."""
-    last_offset = group[-1].next_offset - 1
-    kept: list[Buffer] = []
-    since_pause = 0
-    for segment in group:
-        for batch in segment.batches():
-            must_stay = batch.header.last_offset >= last_offset
-            stays = sieve.sift(batch, must_stay=must_stay)
-            if stays is not None:
-                kept.append(stays)
-                index.add(read_header(stays))
-            since_pause += len(batch.data)
-            if since_pause >= _BYTES_PER_TURN:
-                file.append(kept)
-                kept = []
-                since_pause = 0
-                yield
-    file.append(kept)
+class _Rewriting:
+    """What stays of neighbours, in one file.
+
+    ``is_changed`` is asked rather than whether the file is smaller: what must go may leave a larger
+    one (compressed anew), and data whose marker goes from the next segment changes in place.
+    """
+
+    def __init__(self, group: Sequence[Segment], sieve: Sieve) -> None:
+        self.index = SparseIndex(group[0].base_offset)
+        self.is_changed = len(group) > 1
+        self._group = group
+        self._sieve = sieve
+
+    def write(self, file: File) -> Iterator[None]:
+        last_offset = self._group[-1].next_offset - 1
+        kept: list[Buffer] = []
+        since_pause = 0
+        for segment in self._group:
+            for batch in segment.batches():
+                must_stay = batch.header.last_offset >= last_offset
+                stays = self._sieve.sift(batch, must_stay=must_stay)
+                self.is_changed = self.is_changed or stays is not batch.data
+                if stays is not None:
+                    kept.append(stays)
+                    self.index.add(read_header(stays))
+                since_pause += len(batch.data)
+                if since_pause >= _BYTES_PER_TURN:
+                    file.append(kept)
+                    kept = []
+                    since_pause = 0
+                    yield
+        file.append(kept)

@@ -27,7 +27,7 @@ from ..storage.sparse_index import SparseIndex
 from ..storage.tail_cache import TailBudget, TailCache
 from ..types import Buffer, TopicPartition
 from . import retention, timestamps
-from .cleaner import was_compacted
+from .cleaner import NotCleaned, was_compacted
 from .config import LogConfig
 from .log_state import CleanEnd, LogState, recover
 from .producer_state import VerificationGuard
@@ -440,14 +440,14 @@ class PartitionLog:
     ) -> None:
         """Put the file ``temporary``, which is durable, in the place of settled neighbours.
 
-        The snapshot at their end takes over their aborted transactions. Raises OSError: the log is
-        left to the recovery of the next start.
+        The snapshot at their end takes over their aborted transactions. Raises NotCleaned with
+        nothing changed, and OSError: the log is left to the recovery of the next start.
         """
         base, end = segments[0].base_offset, segments[-1].next_offset
         if len(segments) > 1:
             snapshot = self._snapshots.read(end)
             if snapshot is None:
-                return
+                raise NotCleaned(f"the snapshot at {end} is damaged")
             aborted = [each for each in self._state.aborted.since(base) if each.last_offset < end]
             self._snapshots.write(dataclasses.replace(snapshot, aborted=tuple(aborted)))
         self._store.replace(segments, temporary, index)

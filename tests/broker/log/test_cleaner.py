@@ -7,12 +7,14 @@ import random
 
 import pytest
 
-from onceward.broker.log.cleaner import CleanedUpTo, NotCleaned, Passes, clean, plan
+from onceward.broker.log.cleaner import CleanedUpTo, NotCleaned, Passes, Sieve, clean, plan
 from onceward.broker.log.config import LogConfig
 from onceward.broker.log.log_state import CleanEnd
 from onceward.broker.log.partition_log import PartitionLog
 from onceward.broker.log.results import Isolation
 from onceward.broker.records.codec import Compression, decode, encode
+from onceward.broker.storage.segment import StoredBatch
+from onceward.broker.types import Buffer
 from onceward.streams.testing.sim import HostDied, SimDisk
 
 from .harness import DIRECTORY, NOW, end, flush, open_log
@@ -324,6 +326,52 @@ def test_a_pass_waits_until_enough_is_dirty_or_the_oldest_is_overdue() -> None:
     overdue = dataclasses.replace(config, max_compaction_lag_ms=1000)
     assert plan(settled, passes, overdue, NOW + 500) is None
     assert plan(settled, passes, overdue, NOW + 1500) is not None
+
+
+def test_data_whose_marker_goes_from_the_next_segment_is_no_transaction_any_more() -> None:
+    history = History(0)
+    log = history.log
+    for number in range(13):  # unique keys: nothing of the first segments goes
+        guard = log.verification_guard(1, 0, number)
+        batch = encode(
+            [b"unique-%d" % number], [b"x" * 150], timestamps=NOW, producer_id=1,
+            producer_epoch=0, base_sequence=number, transactional=True,
+        )  # fmt: skip
+        log.append(batch, now_ms=NOW, guard=guard)
+    end(log, pid=1, commit=True)
+    for _ in range(20):
+        log.append(encode([b"a"], [b"x" * 100], timestamps=NOW), now_ms=NOW)
+    flush(log)
+    settled = log.settled_segments()[-1].next_offset
+    history.compact()
+    assert settled > 13
+    headers = [batch.header for batch in log.read_all(0) if batch.header.base_offset <= 13]
+    assert [header.base_offset for header in headers] == list(range(13)), "the marker is gone"
+    assert not any(header.is_transactional for header in headers)
+
+
+def test_what_must_go_goes_even_when_what_stays_is_larger_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History(0)
+    keyed(history, b"a", b"x" * 100, times=40)
+
+    def larger(self: Sieve, batch: StoredBatch, *, must_stay: bool) -> Buffer | None:
+        stays = sift(self, batch, must_stay=must_stay)
+        return stays if stays is not None else padded(batch)
+
+    def padded(batch: StoredBatch) -> bytes:
+        header = batch.header
+        base, values = header.base_offset, [b"y" * 200]
+        return encode([b"padding"], values, timestamps=NOW, base_offset=base)
+
+    sift = Sieve.sift
+    monkeypatch.setattr(Sieve, "sift", larger)
+    size = history.log.size_bytes
+    history.compact()
+    assert history.log.size_bytes > size
+    found = history.read(Isolation.READ_UNCOMMITTED, 0, 1 << 20)
+    assert sum(key == b"a" for _, key, _, _ in found) < 40
 
 
 def test_young_records_wait_for_min_compaction_lag_ms() -> None:
