@@ -24,9 +24,9 @@ def app_main(app: App) -> NoReturn:
     )
     target = f"{Path(sys.argv[0]).resolve()}:{_name_of(app)}"
 
-    def worker(workers: int, broker: str | None, datadir: Path | None, loglevel: str) -> int:
+    def worker(**options: Any) -> int:
         """Run this app until SIGTERM or Ctrl-C."""
-        return worker_command.run(app, target, workers, broker, datadir, loglevel)
+        return worker_command.run(app, target, **options)
 
     command: Any = worker
     for option in reversed(worker_command.worker_options):

@@ -27,6 +27,7 @@ COMMANDS = {
     "groups": "groups:groups",
     "transactions": "transactions:transactions",
     "sinks": "sinks:sinks",
+    "sources": "sources:sources",
     "produce": "records:produce",
     "consume": "records:consume",
     "verify": "verify:verify",

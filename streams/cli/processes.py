@@ -182,6 +182,14 @@ class WorkerPool:
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         return max(task.result() for task in done)
 
+    async def finish(self) -> int:
+        """Until all have ended by themselves, or one with an error; returns the worst exit code."""
+        pending, worst = set(self._tasks), 0
+        while pending and worst == 0:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            worst = max(task.result() for task in done)
+        return worst
+
     async def stop(self) -> int:
         """SIGTERM to all; returns the worst exit code (a worker killed by us counts as 1)."""
         self._stopping = True

@@ -15,6 +15,7 @@ from ..sinks.positions import Start
 from ..state import StoreTransaction
 from ..topology import SubTopology, Topology
 from .backoff import Backoff
+from .bounded import Bounds, within
 from .commit import recoverable
 from .kafka import Kafka
 from .outage import Outage
@@ -57,6 +58,8 @@ class TaskManager:
         self._by_input: dict[TopicPartition, Task] = {}
         self._to_fence: set[str] = set()
         self._rows_allowed: int | None = None
+        self.bounds: Bounds = {}
+        """Records from here on are left alone."""
         self.schemas = SchemaFetcher(events.task_failed)
         self._bringing_up: asyncio.Task[None] | None = None
         self._outage = Outage(logger, "tasks are up again")
@@ -103,9 +106,13 @@ class TaskManager:
         """Hand fetched records to their task. Records of a task that is not up yet are fetched
         again."""
         task = self._by_input.get(batch.tp)
-        if task is not None and task.state is TaskState.RUNNING:
+        if task is None or task.state is not TaskState.RUNNING:
+            return
+        end = self.bounds.get(batch.tp)
+        kept = batch if end is None else within(batch, end)
+        if kept is not None:
             self._sinks.fetched(batch.tp, batch.high_watermark)
-            self.schemas.add(task, batch)
+            self.schemas.add(task, kept)
 
     @property
     def are_full(self) -> bool:

@@ -10,15 +10,16 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from onceward.broker.client import KafkaError
+from onceward.broker.client import Client, KafkaError, TopicPartition
 
 from ..config import broker_address
 from ..errors import ConfigurationError, StreamsError
 from ..probe import learn_stages
 from ..topology import topology_of
+from .bounded import BoundedRun, Bounds, bounded_topics, find_bounds
 from .client_mode import AppClient
 from .engine import Engine
 from .kafka import Kafka, KafkaCluster
@@ -116,6 +117,17 @@ def connect(app: App, broker: str | None = None) -> KafkaCluster:
     )
 
 
+def client_of(bootstrap: str, *, client_id: str, request_timeout_ms: int) -> Client:
+    """A client of some other cluster, with the real clock."""
+    return Client(
+        bootstrap,
+        client_id=client_id,
+        request_timeout_ms=request_timeout_ms,
+        clock=_now_ms,
+        rng=random.Random(),
+    )
+
+
 async def connect_client(app: App, broker: str | None = None) -> AppClient:
     """A started client for sending from outside a worker."""
     kafka = connect(app, broker)
@@ -128,30 +140,70 @@ async def serve(
     *,
     broker: str | None = None,
     datadir: str | None = None,
+    bounds: Bounds | None = None,
     on_engine: Callable[[Engine], None] | None = None,
 ) -> None:
     """Run one worker until it is stopped: SIGTERM or SIGINT commits and leaves, a second one drops
-    all.
+    all. With ``bounds`` also until everything before them is done.
 
     Raises StreamsError and KafkaError.
     """
     slot = take_slot(datadir or app.conf.datadir, app.conf.id)
+    ending = None
     try:
         engine = await make_engine(app, connect(app, broker), slot)
         if on_engine is not None:
             on_engine(engine)
         running = asyncio.ensure_future(engine.run())
         _handle_signals(engine, running)
+        if bounds is not None:
+            engine.tasks.bounds = bounds
+            ending = asyncio.create_task(_stop_at(engine, app, broker, bounds), name="bounded-run")
         await running
     finally:
+        if ending is not None:
+            ending.cancel()
+            await asyncio.wait([ending])
         slot.release()
 
 
-def run_worker(app: App, *, broker: str | None = None, datadir: str | None = None) -> int:
+async def _stop_at(engine: Engine, app: App, broker: str | None, bounds: Bounds) -> None:
+    """Stop the engine when its group is done. Over a client of its own: the engine's ends with
+    it."""
+    kafka = connect(app, broker)
+    try:
+        await kafka.start()
+        await BoundedRun(kafka, topology_of(app), app.conf.id, bounds).wait()
+        engine.stop()
+    finally:
+        await kafka.close()
+
+
+async def learn_bounds(
+    app: App, until: str, topics: Sequence[str] = (), *, broker: str | None = None
+) -> dict[TopicPartition, int]:
+    """Where a bounded run ends, see ``bounded``. Raises ConfigurationError, KafkaError."""
+    for agent in app.agents.values():
+        await learn_stages(agent)
+    kafka = connect(app, broker)
+    try:
+        await kafka.start()
+        return await find_bounds(kafka, bounded_topics(topology_of(app), topics), until)
+    finally:
+        await kafka.close()
+
+
+def run_worker(
+    app: App,
+    *,
+    broker: str | None = None,
+    datadir: str | None = None,
+    bounds: Bounds | None = None,
+) -> int:
     """Run one worker in this process; returns its exit code. Errors are one sentence on stderr."""
     _calm_collector()
     try:
-        asyncio.run(serve(app, broker=broker, datadir=datadir))
+        asyncio.run(serve(app, broker=broker, datadir=datadir, bounds=bounds))
     except (StreamsError, KafkaError) as error:
         if error.__cause__ is not None:
             logger.error("the worker stops", exc_info=error.__cause__)
