@@ -2,11 +2,15 @@
 
 Requests are pipelined; a broker answers them in order. A request that is not answered in time
 closes the connection, because everything behind it waits too (as Kafka's ``NetworkClient`` does).
+
+A peer whose machine lost power is silent for ever where it owes an answer. It says so only when it
+is sent something, which is what ``probe`` is for.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import ErrorCode, KafkaError, ProtocolError
@@ -32,16 +36,23 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """``peer`` is for error messages. ``handshake`` must be awaited before any other request."""
+    """``peer`` is for error messages. ``handshake`` must be awaited before any other request.
 
-    def __init__(self, *, client_id: str, peer: str) -> None:
+    ``on_trouble`` is called when the peer reset the connection, or did not answer in time.
+    """
+
+    def __init__(
+        self, *, client_id: str, peer: str, on_trouble: Callable[[], None] | None = None
+    ) -> None:
         self._client_id = client_id
         self.peer = peer
+        self._on_trouble = on_trouble
         self._loop = asyncio.get_running_loop()
         self._frames = FrameDecoder(MAX_RESPONSE_BYTES)
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._correlation_id = 0
+        self._probe_id: int | None = None
         self._closed_because: str | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
@@ -69,7 +80,10 @@ class Connection(asyncio.Protocol):
             self.close(f"{self.peer} sent what cannot be parsed: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        is_news = exc is not None and not self.closed
         self.close(f"connection to {self.peer} lost" + (f": {exc}" if exc else ""))
+        if is_news and self._on_trouble is not None:
+            self._on_trouble()
 
     # requests
 
@@ -83,8 +97,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._closed_because is not None:
             reason = self._closed_because or f"not connected to {self.peer}"
             raise ConnectionFailed(ErrorCode.NETWORK_EXCEPTION, reason, sent=False)
-        correlation_id = self._correlation_id
-        self._correlation_id = (correlation_id + 1) & MAX_CORRELATION_ID
+        correlation_id = self._next_id()
         header = RequestHeader(api_key, version, correlation_id, self._client_id)
         buffers = encode_request(header, message)
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -96,6 +109,27 @@ class Connection(asyncio.Protocol):
         self._transport.writelines(buffers)
         return await answer
 
+    def probe(self) -> None:
+        """If something is in flight, send a request whose answer nobody waits for.
+
+        A peer that is well answers it in its turn; one that has forgotten the connection resets it,
+        and what is in flight fails now and not at its timeout.
+        """
+        is_idle = self._transport is None or not self._waiting or not self._versions
+        if is_idle or self.closed or self._probe_id is not None:
+            return
+        assert self._transport is not None
+        known = self._versions.get(ApiKey.API_VERSIONS, (0, 0))[1]
+        version = min(API_VERSIONS_VERSION, known)
+        self._probe_id = self._next_id()
+        header = RequestHeader(ApiKey.API_VERSIONS, version, self._probe_id, self._client_id)
+        self._transport.writelines(encode_request(header, _who_we_are()))
+
+    def _next_id(self) -> int:
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) & MAX_CORRELATION_ID
+        return correlation_id
+
     def _on_timeout(self, correlation_id: int, timeout: float) -> None:
         waiting = self._waiting.pop(correlation_id)
         name = ApiKey(waiting.api_key).name
@@ -104,9 +138,14 @@ class Connection(asyncio.Protocol):
             failure = ConnectionFailed(ErrorCode.REQUEST_TIMED_OUT, message, sent=True)
             waiting.answer.set_exception(failure)
         self.close(message)
+        if self._on_trouble is not None:
+            self._on_trouble()
 
     def _on_frame(self, frame: bytes) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id == self._probe_id:
+            self._probe_id = None
+            return
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise ProtocolError(f"an answer to request {correlation_id}, which is not waiting")
@@ -144,11 +183,8 @@ class Connection(asyncio.Protocol):
 
     async def handshake(self, timeout: float) -> None:
         """ApiVersions, stepping down to v0 when the broker does not know ours (error 35)."""
-        request = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
-        )
         key = ApiKey.API_VERSIONS
-        response = await self.request(key, API_VERSIONS_VERSION, request, timeout)
+        response = await self.request(key, API_VERSIONS_VERSION, _who_we_are(), timeout)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = await self.request(key, 0, ApiVersionsRequest(), timeout)
         if response.error_code:
@@ -183,6 +219,12 @@ class Connection(asyncio.Protocol):
                 f"{self.peer} speaks {theirs[0]} to {theirs[1]}",
             )
         return version
+
+
+def _who_we_are() -> ApiVersionsRequest:
+    return ApiVersionsRequest(
+        client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+    )
 
 
 def _is_unsupported(frame: bytes) -> bool:

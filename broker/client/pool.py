@@ -40,7 +40,8 @@ class ConnectionPool:
     and parked joins must not stand before anything else.
 
     After a failure a node is left alone for a while, longer each time; ``on_failure`` hears of it.
-    One attempt takes at most ``timeout_ms``, and the first ones after a success less.
+    When one connection to a node is in trouble, or a new one, those that wait for answers are
+    probed. One attempt takes at most ``timeout_ms``, and the first ones after a success less.
     """
 
     def __init__(
@@ -141,14 +142,24 @@ class ConnectionPool:
             failures += 1
             not_before = loop.time() + self._backoff.delay(failures)
             self._failures[node_id] = Failures(failures, not_before, str(error.message))
+            self._probe(node_id)
             self._on_failure()
             raise
-        self._failures.pop(node_id, None)
+        if self._failures.pop(node_id, None) is not None:
+            self._probe(node_id)
         self._connections[node_id, lane] = connection
         if connection.features_epoch >= self._features_epoch:
             self._features_epoch = connection.features_epoch
             self.features = connection.features
         return connection
+
+    def _probe(self, node_id: int) -> None:
+        """A bootstrap server's connections are its node's, too."""
+        node = self._address_of(node_id)
+        peer = None if node is None else f"{node.host}:{node.port}"
+        for connection in list(self._connections.values()):
+            if connection.peer == peer:
+                connection.probe()
 
     async def _dial(self, node_id: int, timeout: float) -> Connection:
         """A connection with its versions known; ``timeout`` in seconds is for each half."""
@@ -159,7 +170,9 @@ class ConnectionPool:
         peer = f"{node.host}:{node.port}"
 
         def factory() -> Connection:
-            return Connection(client_id=self._client_id, peer=peer)
+            return Connection(
+                client_id=self._client_id, peer=peer, on_trouble=lambda: self._probe(node_id)
+            )
 
         connect: Connector = self._connect or asyncio.get_running_loop().create_connection
         try:

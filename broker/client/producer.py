@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ..errors import ErrorCode, KafkaError
 from ..records.codec import Compression
 from ..types import TopicPartition
-from .cluster import Client
+from .cluster import DEFAULT_LANE, Client
 from .errors import NeedsReset, ProducerFenced, TransactionAborted
 from .group import GroupMetadata
 from .offsets import OffsetAndMetadata
@@ -65,8 +65,11 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         max_batch_bytes: int = 1_000_000,
         max_transaction_version: int = 2,
+        lane: str | None = None,
     ) -> None:
-        """``max_transaction_version=1`` keeps to the older transactions everywhere.
+        """``max_transaction_version=1`` keeps to the older transactions everywhere. ``lane`` is one
+        that several producers share for everything they ask; without it records go over the default
+        lane and a transactional producer has one of its own.
 
         Raises ValueError for combinations that promise what they cannot keep."""
         if (idempotent or transactional_id is not None) and acks != -1:
@@ -79,6 +82,7 @@ class Producer:
         self._idempotent = idempotent
         self._request_timeout_ms = request_timeout_ms or client.request_timeout_ms
         self._delivery_timeout = delivery_timeout_ms / 1000
+        self._lane = DEFAULT_LANE if lane is None else lane
         self._outbox = Outbox(
             max_batch_bytes=max_batch_bytes, compression=Compression[compression.upper()]
         )
@@ -91,7 +95,7 @@ class Producer:
             self._state = ProducerState.UNINITIALISED
             self._delivery_timeout = min(self._delivery_timeout, transaction_timeout_ms / 1000)
             self._transactions = TransactionRequests(
-                client, transactional_id, transaction_timeout_ms
+                client, transactional_id, transaction_timeout_ms, lane
             )
         self._may_use_v2 = max_transaction_version >= 2
         self._v2 = False
@@ -215,6 +219,7 @@ class Producer:
             maximum,
             self._idempotent,
             first_goes_alone=self._idempotent and not self._v2,
+            lane=self._lane,
         )
 
     async def _init_idempotent(self, deadline: float) -> None:

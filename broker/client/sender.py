@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import ErrorCode, KafkaError
 from ..protocol.messages import ProduceRequest, ProduceResponse
 from ..types import TopicPartition
-from .cluster import Client
+from .cluster import DEFAULT_LANE, Client
 from .errors import ConnectionFailed, kafka_error
 from .outbox import EncodedBatch
 
@@ -41,6 +41,7 @@ class ProduceConfig(NamedTuple):
     max_version: int | None
     idempotent: bool
     first_goes_alone: bool
+    lane: str = DEFAULT_LANE
 
 
 class _Queue:
@@ -204,6 +205,7 @@ class Delivery:
             response = await self._client.request(
                 node_id,
                 self._request(batches),
+                lane=config.lane,
                 min_version=config.min_version,
                 max_version=config.max_version,
                 timeout_ms=config.request_timeout_ms,

@@ -81,18 +81,22 @@ class TransactionRequests:
     Raises KafkaError with the code of the answer. ``v2`` is transactions version 2 (KIP-890).
     """
 
-    def __init__(self, client: Client, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, client: Client, transactional_id: str, timeout_ms: int, lane: str | None = None
+    ) -> None:
         self._client = client
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._coordinator = Coordinator.transaction(transactional_id)
-        self._lane = client.new_lane("transaction")
+        self._is_own_lane = lane is None
+        self._lane = client.new_lane("transaction") if lane is None else lane
         self._backoff = Backoff(*CONCURRENT_TRANSACTIONS_RETRY_MS, client.rng)
         # A coordinator takes one change of a transaction at a time and answers 51 to the others.
         self._adding = asyncio.Lock()
 
     def close(self) -> None:
-        self._client.close_lane(self._lane)
+        if self._is_own_lane:
+            self._client.close_lane(self._lane)
 
     async def init(self, current: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
         return await init_producer_id(

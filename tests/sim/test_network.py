@@ -347,3 +347,24 @@ def test_of_a_machine_that_lost_power_nothing_is_sent_again(pair: Pair) -> None:
     pair.world.network.heal()
     pair.run(5)
     assert not pair.received
+
+
+def test_a_server_can_be_given_a_socket_that_is_bound() -> None:
+    world = World(1)
+    host, other = world.host("host"), world.host("other")
+    answered: list[str] = []
+
+    async def serve() -> None:
+        bound = host.bound_socket("host", PORT)
+        assert bound.getsockname() == (host.ip, PORT)
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=bound)
+        await server.serve_forever()
+
+    async def connect() -> None:
+        await asyncio.open_connection("host", PORT)
+        answered.append("connected")
+
+    host.start(serve)
+    world.after(0.1, other.start, connect)
+    world.run(lambda: answered, max_virtual_s=5)
+    world.end()

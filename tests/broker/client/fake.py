@@ -34,12 +34,14 @@ Handler = Callable[[Any], Any]
 class FakeBroker:
     """``on(RequestClass, handler)``; handlers get the request and return a response, ``Hangs()`` or
     ``Closes()``. ``answer`` queues answers for the next requests of a class, before its handler.
+    After ``reboot`` it knows none of its connections, and resets those that send something.
     """
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.versions: dict[type[Any], int] = {}
         self.connections = 0
+        self.reboots = 0
         self.refuse_connections = 0
         self.api_versions = {api.key: (api.min_version, api.max_version) for api in APIS.values()}
         self.features = {"transaction.version": 2}
@@ -63,6 +65,9 @@ class FakeBroker:
             retry_backoff_max_ms=2,
             **options,
         )
+
+    def reboot(self) -> None:
+        self.reboots += 1
 
     def on(self, request: type[Any], handler: Handler) -> None:
         self._handlers[request] = handler
@@ -150,11 +155,15 @@ class _Transport(asyncio.WriteTransport):
         self._protocol = protocol
         self._frames = FrameDecoder(1 << 30)
         self._closed = False
+        self._opened_after = broker.reboots
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
 
     def write(self, data: Buffer) -> None:
+        if self._opened_after < self._broker.reboots:
+            self.close(ConnectionResetError("by peer"))
+            return
         for frame in self._frames.feed(bytes(data)):
             header, request = decode_request(frame)
             self._broker.versions[type(request)] = header.api_version
@@ -171,10 +180,10 @@ class _Transport(asyncio.WriteTransport):
     def _deliver(self, data: bytes) -> None:
         asyncio.get_running_loop().call_soon(self._protocol.data_received, data)
 
-    def close(self) -> None:
+    def close(self, error: Exception | None = None) -> None:
         if not self._closed:
             self._closed = True
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
     def abort(self) -> None:
         self.close()

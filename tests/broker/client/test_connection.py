@@ -101,3 +101,58 @@ async def test_an_answer_nobody_asked_for_closes_the_connection() -> None:
         assert connection.closed
         await client.request(NODE, m.HeartbeatRequest())
     assert broker.connections == 2
+
+
+async def test_who_waits_for_a_rebooted_machine_learns_it_from_another_connection() -> None:
+    broker = FakeBroker()
+    broker.answer(m.HeartbeatRequest, Hangs(), Hangs())
+    broker.on(m.HeartbeatRequest, lambda _: m.HeartbeatResponse())
+    async with broker.client() as client, asyncio.timeout(10):
+        waiting = [
+            asyncio.create_task(client.request(NODE, m.HeartbeatRequest(), lane=lane))
+            for lane in ("poll", "other")
+        ]
+        await broker.received(m.HeartbeatRequest, 2)
+        broker.reboot()
+        with pytest.raises(ConnectionFailed, match="lost: by peer"):
+            await client.request(NODE, m.HeartbeatRequest())
+        for each in waiting:
+            with pytest.raises(ConnectionFailed, match="lost: by peer") as failed:
+                await each
+            assert failed.value.sent
+
+
+async def test_who_waits_learns_it_when_the_node_is_reached_again_or_cannot_be() -> None:
+    for refused in (0, 1):
+        broker = FakeBroker()
+        broker.answer(m.HeartbeatRequest, Hangs(), Hangs())
+        async with broker.client() as client, asyncio.timeout(10):
+            poll = asyncio.create_task(client.request(NODE, m.HeartbeatRequest(), lane="poll"))
+            await broker.received(m.HeartbeatRequest)
+            broker.reboot()
+            broker.refuse_connections = refused
+            silent = client.request(NODE, m.HeartbeatRequest(), lane="fresh", timeout_ms=20)
+            with pytest.raises(ConnectionFailed):
+                await silent
+            with pytest.raises(ConnectionFailed, match="lost: by peer"):
+                await poll
+
+
+async def test_a_connection_whose_peer_is_well_outlives_the_trouble_of_another() -> None:
+    """It is asked once more, and the answer is dropped; idle ones are left alone."""
+    broker = FakeBroker()
+    broker.answer(m.HeartbeatRequest, Hangs(), Hangs())
+    async with broker.client() as client:
+        await client.request(NODE, m.MetadataRequest(), lane="idle")
+        poll = asyncio.create_task(client.request(NODE, m.HeartbeatRequest(), lane="poll"))
+        await broker.received(m.HeartbeatRequest)
+        asked = len(broker.sent(m.ApiVersionsRequest))
+        with pytest.raises(ConnectionFailed, match="did not answer"):
+            await client.request(NODE, m.HeartbeatRequest(), lane="slow", timeout_ms=20)
+        await broker.received(m.ApiVersionsRequest, asked + 2)
+        await asyncio.sleep(0)
+        await client.request(NODE, m.MetadataRequest(), lane="poll")
+        assert not poll.done()
+        assert broker.connections == 4
+        assert len(broker.sent(m.ApiVersionsRequest)) == asked + 2, "a handshake and a probe"
+        poll.cancel()
