@@ -19,8 +19,8 @@ from .sources import Comparison, OldVersion, Source, compare, parse, too_slow
 
 R = TypeVar("R")
 
-MAX_CACHED_TEXT = 64 * 1024 * 1024
-"""Characters of schema text whose parsed form is kept."""
+MAX_CACHED_TEXT = 16 * 1024 * 1024
+"""Characters of schema text whose parsed form is kept, which takes about ten times as much."""
 
 
 class Offload(Protocol):

@@ -25,6 +25,8 @@ class RegistryConfig:
     topic: str = "_schemas"
     replication_factor: int | None = None
     group_id: str = "schema-registry"
+    session_timeout: float = 10.0
+    """After which an instance that is not heard of is taken for dead."""
     eligible: bool = True
     default_level: CompatibilityLevel = CompatibilityLevel.BACKWARD
     users: Mapping[str, PasswordHash] = field(default_factory=dict)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from .errors import RegistryError, invalid_rule_set
 from .schemas.json_text import Json
 
+VERSION_PROPERTY = "confluent:version"
+"""A metadata property that says which version the schema is; a lookup does not mind it."""
 RULE_GROUPS = ("migrationRules", "domainRules", "encodingRules")
 _RULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _MAX_RULE_NAME = 64
@@ -67,7 +69,8 @@ def _texts(value: Json, where: str) -> list[Json]:
 
 
 def read_rule_set(value: Json) -> dict[str, Json] | None:
-    """Rules by group, each with its members in Confluent's order. Raises ``RegistryError``."""
+    """Rules by group, each with its members in Confluent's order and what it leaves open filled
+    in, so that one rule set has one text. Raises ``RegistryError``."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -81,7 +84,8 @@ def read_rule_set(value: Json) -> dict[str, Json] | None:
         if not isinstance(rules, list):
             raise invalid_rule_set(f"{group} is not a list")
         modes = _MIGRATION_MODES if group == "migrationRules" else _DOMAIN_MODES
-        kept[group] = [_rule(rule, modes, names) for rule in rules]
+        if rules:
+            kept[group] = [_rule(rule, modes, names) for rule in rules]
     if isinstance(value.get("enableAt"), str):
         kept["enableAt"] = value["enableAt"]
     return kept
@@ -96,13 +100,27 @@ def _rule(rule: Json, modes: tuple[str, ...], names: set[str]) -> dict[str, Json
     if name in names:
         raise invalid_rule_set(f"rule name {name!r} is used twice")
     names.add(name)
-    if rule.get("kind", "TRANSFORM") not in _KINDS:
+    kind, mode = rule.get("kind") or _KINDS[0], rule.get("mode") or modes[-1]
+    if kind not in _KINDS:
         raise invalid_rule_set(f"rule {name!r}: kind is not TRANSFORM or CONDITION")
-    if rule.get("mode", modes[-1]) not in modes:
+    if mode not in modes:
         raise invalid_rule_set(f"rule {name!r}: mode is not one of {', '.join(modes)}")
     if not isinstance(rule.get("type"), str):
         raise invalid_rule_set(f"rule {name!r} has no type")
-    return {member: rule[member] for member in _RULE_MEMBERS if rule.get(member) is not None}
+    tags, params = rule.get("tags"), rule.get("params")
+    if tags is not None and not isinstance(tags, list):
+        raise invalid_rule_set(f"rule {name!r}: tags is not a list")
+    if params is not None and not isinstance(params, dict):
+        raise invalid_rule_set(f"rule {name!r}: params is not an object")
+    full: dict[str, Json] = {
+        **rule,
+        "kind": kind,
+        "mode": mode,
+        "tags": [*sorted({str(tag) for tag in tags or ()})],
+        "params": {key: params[key] for key in sorted(params)} if params else {},
+    }
+    kept = {member: full[member] for member in _RULE_MEMBERS if full.get(member)}
+    return {**kept, "disabled": rule.get("disabled") is True}
 
 
 _RULE_MEMBERS = (
@@ -116,5 +134,76 @@ _RULE_MEMBERS = (
     "expr",
     "onSuccess",
     "onFailure",
-    "disabled",
 )
+"""In Confluent's order; ``disabled`` comes last and is always there."""
+
+
+def merge_metadata(*layers: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    """A later layer replaces tags and properties of the same name and adds to what is sensitive.
+
+    None when every layer is None.
+    """
+    merged: dict[str, Json] | None = None
+    for layer in layers:
+        if layer is None:
+            continue
+        found: dict[str, Json] = merged or {}
+        for name in ("tags", "properties"):
+            both = {**_members(found, name), **_members(layer, name)}
+            if both:
+                found[name] = {key: both[key] for key in sorted(both)}
+        sensitive = {*_items(found, "sensitive"), *_items(layer, "sensitive")}
+        if sensitive:
+            found["sensitive"] = [*sorted(str(one) for one in sensitive)]
+        merged = {
+            name: found[name] for name in ("tags", "properties", "sensitive") if name in found
+        }
+    return merged
+
+
+def _items(value: Mapping[str, Json], name: str) -> list[str]:
+    found = value.get(name)
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def merge_rule_sets(*layers: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    """A later layer's rules come last and replace rules of the same name in their group."""
+    merged: dict[str, Json] | None = None
+    for layer in layers:
+        if layer is None:
+            continue
+        found: dict[str, Json] = merged or {}
+        for group in RULE_GROUPS:
+            old, new = found.get(group), layer.get(group)
+            if isinstance(new, list) and new:
+                names = {_name_of(rule) for rule in new}
+                kept = old if isinstance(old, list) else []
+                found[group] = [*(rule for rule in kept if _name_of(rule) not in names), *new]
+        if layer.get("enableAt") is not None:
+            found["enableAt"] = layer["enableAt"]
+        merged = {name: found[name] for name in (*RULE_GROUPS, "enableAt") if name in found}
+    return merged
+
+
+def _name_of(rule: Json) -> Json:
+    return rule.get("name") if isinstance(rule, dict) else None
+
+
+def with_version(metadata: Mapping[str, Json], number: int) -> dict[str, Json]:
+    """Metadata that says the version it belongs to, if it said one before."""
+    properties = _members(metadata, "properties")
+    if VERSION_PROPERTY not in properties:
+        return dict(metadata)
+    return {**metadata, "properties": {**properties, VERSION_PROPERTY: str(number)}}
+
+
+def without_version(metadata: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    """What a lookup compares; None when nothing is left."""
+    kept = dict(metadata or {})
+    properties = kept.get("properties")
+    if isinstance(properties, dict) and VERSION_PROPERTY in properties:
+        rest = {name: value for name, value in properties.items() if name != VERSION_PROPERTY}
+        kept["properties"] = rest
+        if not rest:
+            del kept["properties"]
+    return kept or None

@@ -199,6 +199,7 @@ class Election:
         """Heartbeats until another round is due. A leader goes on writing meanwhile."""
         loop = asyncio.get_running_loop()
         lives_until = loop.time() + self._machine.session_timeout_ms / 1000
+        is_cut_off = False
         while not self._machine.rejoin_needed:
             try:
                 async with asyncio.timeout(self._heartbeat_interval):
@@ -213,6 +214,7 @@ class Election:
             except ConnectionFailed as error:
                 self._client.forget_coordinator(self._coordinator, error)
                 if loop.time() > lives_until:
+                    is_cut_off = True
                     self._set(None, is_self=False)
                 continue
             lives_until = loop.time() + self._machine.session_timeout_ms / 1000
@@ -221,6 +223,10 @@ class Election:
             if step is Step.LOST:
                 self._machine.on_lost_handled()
                 self._set(None, is_self=False)
+            elif is_cut_off and not response.error_code:
+                # A coordinator that was away itself has not replaced anybody meanwhile.
+                is_cut_off = False
+                self._take_assignment()
 
 
 def _identities(members: Any) -> dict[str, Identity]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .compatibility import CompatibilityLevel, Policy
+from .contracts import without_version
 from .schemas import Reference, schema_guid
 from .schemas.json_text import Json
 
@@ -39,6 +40,16 @@ class Content:
     @property
     def rule_set_object(self) -> dict[str, Json] | None:
         return _object(self.rule_set)
+
+    def is_same_as(self, other: Content) -> bool:
+        """Equal but for what the metadata says about the version."""
+        if self.text != other.text or self.schema_type != other.schema_type:
+            return False
+        if self.references != other.references or self.rule_set != other.rule_set:
+            return False
+        return self.metadata == other.metadata or without_version(
+            self.metadata_object
+        ) == without_version(other.metadata_object)
 
     def property_value(self, name: str) -> str | None:
         """A metadata property."""
@@ -87,8 +98,19 @@ class SchemaRequest:
     version: int = -1
 
 
-CONFIG_MEMBERS = ("compatibilityLevel", "normalize", "compatibilityGroup", "compatibilityPolicy")
+CONFIG_MEMBERS = (
+    "alias",
+    "normalize",
+    "compatibilityLevel",
+    "compatibilityPolicy",
+    "compatibilityGroup",
+    "defaultMetadata",
+    "overrideMetadata",
+    "defaultRuleSet",
+    "overrideRuleSet",
+)
 """Config members that have an effect here, in the order in which they are written."""
+CONTRACT_MEMBERS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +123,13 @@ class Config:
     policy: Policy = Policy.STRICT
     members: Mapping[str, Json] = field(default_factory=dict)
     """As the REST interface gives them, ``compatibilityLevel`` included."""
+
+    @property
+    def has_contracts(self) -> bool:
+        """Whether schemas get metadata or rules from here."""
+        return any(name in self.members for name in CONTRACT_MEMBERS)
+
+    def contract(self, name: str) -> Mapping[str, Json] | None:
+        """One of ``CONTRACT_MEMBERS``."""
+        found = self.members.get(name)
+        return found if isinstance(found, Mapping) else None

@@ -61,6 +61,14 @@ def _hidden(url: str) -> str:
     return url.rpartition("@")[2]
 
 
+class Connection(NamedTuple):
+    """To a server, for one request."""
+
+    address: Address
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
 async def exchange(
     address: Address,
     method: str,
@@ -73,10 +81,27 @@ async def exchange(
 
     Raises OSError (TLS included), EOFError, BadAnswer. Bound it with ``asyncio.timeout``.
     """
+    return await ask(await connect(address, tls), method, path, headers, body)
+
+
+async def connect(address: Address, tls: ssl.SSLContext | None = None) -> Connection:
+    """``tls`` None: certificates are checked as the system does. Raises OSError."""
     context = (tls or ssl.create_default_context()) if address.is_secure else None
     reader, writer = await asyncio.open_connection(
         address.host, address.port, ssl=context, limit=_MAX_HEAD
     )
+    return Connection(address, reader, writer)
+
+
+async def ask(
+    connection: Connection,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+) -> Answer:
+    """The rest of ``exchange``: whatever it raises, the server may have got the request."""
+    address, reader, writer = connection
     try:
         writer.write(_request(address, method, path, headers, body))
         await writer.drain()

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from .compatibility import CompatibilityLevel
-from .entities import LATEST, MAX_ID, Config, Content, SchemaRequest, SchemaVersion
+from .contracts import merge_metadata, merge_rule_sets, with_version
+from .entities import (
+    LATEST,
+    MAX_ID,
+    Config,
+    Content,
+    SchemaRequest,
+    SchemaVersion,
+    contract_text,
+)
 from .errors import (
     RegistryError,
     id_does_not_match,
@@ -173,20 +182,48 @@ class SchemaRegistry:
 
         ``wanted_id`` is what the request says, -1 for nothing. Raises ``RegistryError`` 42207.
         """
-        schema_id = self.state.id_of(context_of(subject), content)
-        if schema_id is None:
+        versions = self.state.versions(subject)
+        if not versions:
             return None
-        for version in reversed(self.state.versions(subject)):
-            if version.content == content:
-                if wanted_id >= 0 and version.id != wanted_id:
-                    raise id_does_not_match(version.id, wanted_id)
-                return version
+        importing = self.settings.mode_in_effect(subject) == IMPORT
+        filled = content if importing else self.filled(subject, content)
+        config = self.settings.config_for(subject)
+        for wanted in [filled] if config.has_contracts else [content, filled]:
+            for version in reversed(versions):
+                if version.content.is_same_as(wanted):
+                    if wanted_id >= 0 and version.id != wanted_id:
+                        raise id_does_not_match(version.id, wanted_id)
+                    return version
         return None
+
+    def filled(self, subject: str, content: Content) -> Content:
+        """With the metadata and rules it gets when it is registered: those of the newest version
+        if it brings none of its own, on top of the defaults of the config, below its overrides."""
+        config = self.settings.config_for(subject)
+        newest = self.state.versions(subject)[-1:]
+        if not newest and not config.has_contracts:
+            return content
+        metadata, rules = content.metadata_object, content.rule_set_object
+        for version in newest:
+            metadata = version.content.metadata_object if metadata is None else metadata
+            rules = version.content.rule_set_object if rules is None else rules
+        merged = merge_metadata(
+            config.contract("defaultMetadata"), metadata, config.contract("overrideMetadata")
+        )
+        if merged is not None:
+            merged = with_version(merged, self.state.highest_version(subject) + 1)
+        merged_rules = merge_rule_sets(
+            config.contract("defaultRuleSet"), rules, config.contract("overrideRuleSet")
+        )
+        return replace(
+            content, metadata=contract_text(merged), rule_set=contract_text(merged_rules)
+        )
 
     def candidates(self, subject: str, content: Content, config: Config) -> list[SchemaVersion]:
         """The live versions a new one has to get along with, oldest first."""
         versions = self.state.versions(subject)
         if config.group is not None:
+            content = self.filled(subject, content)
             own = content.property_value(config.group)
             versions = [v for v in versions if v.content.property_value(config.group) == own]
         if config.level is CompatibilityLevel.NONE:
@@ -218,6 +255,8 @@ class SchemaRegistry:
         existing = self.registered(subject, content, request.id)
         if existing is not None:
             return Decision(existing)
+        if not importing:
+            content = self.filled(subject, content)
         context = context_of(subject)
         self.resolve(context, content.references)  # one may have been deleted since
         schema_id = self._id_for(context, request, content)

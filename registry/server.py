@@ -31,10 +31,23 @@ log = logging.getLogger("onceward.registry")
 
 R = TypeVar("R")
 
+Bind = Callable[[str, int], socket.socket]
+"""Given host and port (0: a free one), a socket that is bound to them. Raises OSError."""
+
 CHECK_THREADS = 2
-FORWARD_THREADS = 16
 GRACE_S = 3
 HEADER_BYTES = 64 * 1024
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening TCP socket of this machine. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    # asyncio turns Nagle's delay off only for sockets that say they are TCP, which this one does
+    # not; connections take it from the listener. Head and body of an answer are two writes.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setblocking(False)
+    return listener
 
 
 class _Server(uvicorn.Server):
@@ -48,14 +61,16 @@ class _Server(uvicorn.Server):
 class Registry:
     """``async with Registry(client, config)``: serves while it is open.
 
-    ``client`` is started and closed by the caller.
+    ``client`` is started and closed by the caller. ``bind``: where sockets come from.
     """
 
-    def __init__(self, client: Client, config: RegistryConfig) -> None:
+    def __init__(
+        self, client: Client, config: RegistryConfig, *, bind: Bind = bound_socket
+    ) -> None:
         self._client = client
         self._config = config
         self._threads = ThreadPoolExecutor(CHECK_THREADS, "registry-check")
-        self._forwarders = ThreadPoolExecutor(FORWARD_THREADS, "registry-forward")
+        self._bind = bind
         self._auth = BasicAuth(config.users) if config.users else None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -97,12 +112,16 @@ class Registry:
         Raises ``KafkaError``, ``RegistryError``, OSError when the address is taken.
         """
         await self.store.start()
-        listener = self._bind()
+        listener = self._bind(self._config.host, self._config.port)
         self.address = self._config.host, listener.getsockname()[1]
+        session_ms = int(self._config.session_timeout * 1000)
         self._election = Election(
             self._client,
             self._identity(),
             group_id=self._config.group_id,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=session_ms // 10,
+            rebalance_timeout_ms=session_ms,
             on_change=self._on_leader,
         )
         checker = Checker(
@@ -113,23 +132,16 @@ class Registry:
         await self._election.start()
         await self._until_led(self._election)
 
-    def _bind(self) -> socket.socket:
-        host, port = self._config.host, self._config.port
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family)
-        listener.setblocking(False)
-        return listener
-
     def _identity(self) -> Identity:
         host, port = self._config.advertised or self.address
         return Identity(host, port or self.address[1], self._scheme, self._config.eligible)
 
     async def _serve(self, service: RegistryService, listener: socket.socket) -> None:
         config = self._config
-        tls = ssl.create_default_context(cafile=config.authority)
+        tls = ssl.create_default_context(cafile=config.authority) if config.authority else None
         app = RegistryApp(
             service,
-            forward=HttpForwarder(self._forwarders, tls=tls),
+            forward=HttpForwarder(tls=tls),
             authenticate=None if self._auth is None else self._authenticate,
             max_body_bytes=config.max_body_bytes,
             leader_wait_s=config.write_patience,
@@ -216,4 +228,3 @@ class Registry:
             await asyncio.gather(self._taking_over, return_exceptions=True)
         await self.store.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._forwarders.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,10 @@
 """The registry as operations: decide on the leader, write, answer once it is read back.
 
-Reads are answered from memory by every instance. A reader that misses something on an instance
-that does not lead waits until it has read what is in the topic now and looks again, so that what a
-client was told is there, is there everywhere.
+Reads are answered from memory by every instance. Who misses something there, or is refused, gets
+that answer only from an instance that has read what is in the topic now: what a client was told is
+there, is there everywhere. That is so for the leader as well, which may have been deposed without
+having heard of it. A write it makes then is refused; what takes no write, since it is there
+already, has to be looked up again.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from .checking import Checker
 from .compatibility import LevelVerdict
+from .contracts import without_version
 from .entities import Config, Content, SchemaRequest, SchemaVersion
 from .errors import (
     NotLeader,
@@ -33,6 +36,10 @@ R = TypeVar("R")
 
 class Store(Protocol):
     """The log that decisions go to: ``SchemaStore``, or a list in memory."""
+
+    @property
+    def position(self) -> int:
+        """Everything below this offset is replayed."""
 
     async def lead(self) -> None:
         """Be the only one who can write, with everything read that was written before."""
@@ -76,14 +83,14 @@ class RegistryService:
     async def change(self, decide: Callable[[], Decision[R]]) -> R:
         """Run one decision as the leader; raises what it raises, ``NotLeader``, ``StoreFailed``."""
 
-        async def work() -> R:
-            return await self._commit(decide())
+        async def work() -> Decision[R]:
+            return decide()
 
         return await self._exclusively(work)
 
-    async def _exclusively(self, work: Callable[[], Awaitable[R]]) -> R:
-        """One at a time, with everything read that was written. A caller that goes away does not
-        interrupt a write."""
+    async def _exclusively(self, work: Callable[[], Awaitable[Decision[R]]]) -> R:
+        """Make and write one decision at a time, with everything read that was written. A caller
+        that goes away does not interrupt a write."""
         if not self.leadership.is_self:
             raise self._not_leader()
         task = asyncio.create_task(self._as_leader(work))
@@ -100,21 +107,27 @@ class RegistryService:
         if not task.cancelled():
             task.exception()  # the caller may be gone
 
-    async def _as_leader(self, work: Callable[[], Awaitable[R]]) -> R:
+    async def _as_leader(self, work: Callable[[], Awaitable[Decision[R]]]) -> R:
         async with self._writing:
             if not self.leadership.is_self:
                 raise self._not_leader()
             try:
                 await self.store.lead()
-                return await work()
+                position = self.store.position
+                decision = await work()
+                if not decision.records and await self._has_moved_from(position):
+                    decision = await work()
+                if decision.records:
+                    await self.store.write(decision.records)
             except NotLeader:
                 self.leadership.deposed()
                 raise
+            return decision.response
 
-    async def _commit(self, decision: Decision[R]) -> R:
-        if decision.records:
-            await self.store.write(decision.records)
-        return decision.response
+    async def _has_moved_from(self, position: int) -> bool:
+        """Whether more is known now, with all that was written before, than at ``position``."""
+        await self.store.catch_up()
+        return self.store.position != position
 
     async def change_role(self) -> None:
         """Begin to lead now instead of with the first write, or stop being able to.
@@ -122,8 +135,8 @@ class RegistryService:
         Raises ``RegistryError``.
         """
 
-        async def nothing() -> None:
-            return
+        async def nothing() -> Decision[None]:
+            return Decision(None)
 
         if self.leadership.is_self:
             await self._exclusively(nothing)
@@ -152,6 +165,7 @@ class RegistryService:
     ) -> SchemaVersion:
         """The version the schema is registered as, the old one if it was. Raises
         ``RegistryError``."""
+        position = self.store.position
         config = self.machine.settings.config_for(subject)
         importing = self.machine.check_may_register(subject, request)
         source = self.machine.source(subject, request)
@@ -160,18 +174,16 @@ class RegistryService:
         )
         content = content_of(source, parsed)
         existing = self.machine.registered(subject, content, request.id)
-        if existing is not None:
+        if existing is not None and not await self._has_moved_from(position):
             return existing
 
-        async def work() -> SchemaVersion:
+        async def work() -> Decision[SchemaVersion]:
             if self.machine.registered(subject, content, request.id) is None and not importing:
                 await self._check_fits(subject, content, parsed)
-            decision = self.machine.register(subject, request, content)
-            await self._commit(decision)
-            version = decision.response
-            return self.machine.state.version(subject, version.version) or version
+            return self.machine.register(subject, request, content)
 
-        return await self._exclusively(work)
+        version = await self._exclusively(work)
+        return self.machine.state.version(subject, version.version) or version
 
     async def _check_fits(self, subject: str, content: Content, parsed: ParsedSchema) -> None:
         config = self.machine.settings.config_for(subject)
@@ -197,13 +209,14 @@ class RegistryService:
         config = self.machine.settings.config_for(subject)
         source = self.machine.source(subject, request)
         parsed = await self.parsed(source, normalize=normalize or config.normalize)
-        content = content_of(source, parsed)
-        for version in reversed(versions):
-            if version.content == content:
-                return version
-        for version in reversed(versions):
-            if await self._matches(version, content, parsed, normalize=normalize):
-                return version
+        sent = content_of(source, parsed)
+        for content in (sent, self.machine.filled(subject, sent)):
+            for version in reversed(versions):
+                if version.content == content:
+                    return version
+            for version in reversed(versions):
+                if await self._matches(version, content, parsed, normalize=normalize):
+                    return version
         raise schema_not_found()
 
     async def _matches(
@@ -226,16 +239,5 @@ class RegistryService:
         return other.matches(parsed)
 
 
-VERSION_PROPERTY = "confluent:version"
-
-
 def _unversioned(content: Content) -> tuple[object, str | None]:
-    metadata = content.metadata_object
-    if metadata is not None:
-        properties = metadata.get("properties")
-        if isinstance(properties, dict) and VERSION_PROPERTY in properties:
-            kept = {name: value for name, value in properties.items() if name != VERSION_PROPERTY}
-            metadata = {**metadata, "properties": kept}
-            if not kept:
-                del metadata["properties"]
-    return metadata or None, content.rule_set
+    return without_version(content.metadata_object), content.rule_set

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .compatibility import CompatibilityLevel, Policy
+from .contracts import read_metadata, read_rule_set
 from .entities import CONFIG_MEMBERS, Config
 from .errors import RegistryError, invalid_level, invalid_mode, not_permitted
 from .records import ClearSubjectKey, ModeKey, Record, encode_json
 from .schemas.json_text import Json
 from .state import State
-from .subjects import is_within, scopes_of
+from .subjects import (
+    QualifiedSubject,
+    checked_subject,
+    context_of,
+    in_context,
+    is_within,
+    plain,
+    scopes_of,
+)
 
 READ_WRITE = "READWRITE"
 READ_ONLY = "READONLY"
@@ -45,6 +54,7 @@ class Settings:
         """What is in force. A setting that cannot be understood counts as not set."""
         members: dict[str, Json] = {"compatibilityLevel": str(self._default_level)}
         for scope in reversed(scopes_of(subject)):
+            members.pop("alias", None)  # it is of one subject
             members.update(_public(self._state.config(scope) or {}))
         level, policy = members.get("compatibilityLevel"), members.get("compatibilityPolicy")
         group = members.get("compatibilityGroup")
@@ -57,14 +67,11 @@ class Settings:
         )
 
     def own_config(self, scope: str) -> dict[str, Json] | None:
-        """What was set here; the global config is never missing."""
+        """What was set here, with the level in force; the global config is never missing."""
         own = self._state.config(scope)
         if own is None:
             return None if scope else {"compatibilityLevel": str(self._default_level)}
-        members = _public(own)
-        if not scope:
-            members.setdefault("compatibilityLevel", str(self._default_level))
-        return members
+        return {"compatibilityLevel": str(self.config_for(scope).level), **_public(own)}
 
     def changed_config(self, scope: str, changes: Mapping[str, Json]) -> dict[str, Json]:
         """The members to store. Raises ``RegistryError`` 42203, 42205."""
@@ -75,6 +82,22 @@ class Settings:
             else:
                 members[name] = _checked_member(name, value)
         return {name: members[name] for name in [*CONFIG_MEMBERS, *members] if name in members}
+
+    def behind_alias(self, subject: str) -> str:
+        """The subject that requests about ``subject`` are for: another one if it is an alias."""
+        alias = (self._state.config(subject) or {}).get("alias")
+        if not isinstance(alias, str) or not alias or not QualifiedSubject.parse(subject).name:
+            return subject
+        return plain(in_context(context_of(subject), alias))
+
+    def aliases(self) -> dict[str, list[str]]:
+        """The aliases of each subject that has any."""
+        found: dict[str, list[str]] = {}
+        for scope in self._state.configured:
+            subject = self.behind_alias(scope)
+            if subject != scope:
+                found.setdefault(subject, []).append(scope)
+        return found
 
     # mode
 
@@ -125,6 +148,12 @@ def _checked_member(name: str, value: Json) -> Json:
             return value
         case "compatibilityGroup" if isinstance(value, str):
             return value
+        case "alias" if isinstance(value, str):
+            return checked_subject(value) if value else value
+        case "defaultMetadata" | "overrideMetadata":
+            return read_metadata(value)
+        case "defaultRuleSet" | "overrideRuleSet":
+            return read_rule_set(value)
         case "compatibilityPolicy" if isinstance(value, str):
             try:
                 return str(Policy(value.upper()))

@@ -121,6 +121,11 @@ class State:
         """What was set for exactly this subject or context; ``""`` is global."""
         return self._configs.get(scope)
 
+    @property
+    def configured(self) -> list[str]:
+        """The subjects and contexts that have a config of their own."""
+        return sorted(self._configs)
+
     def mode(self, scope: str) -> str | None:
         """What was set for exactly this subject or context; ``""`` is global."""
         return self._modes.get(scope)

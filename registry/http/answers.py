@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..compatibility import LevelVerdict
 from ..entities import Content, SchemaVersion
@@ -13,7 +13,11 @@ from ..subjects import context_of, in_context
 
 
 def version_object(
-    version: SchemaVersion, text: str | None = None, *, qualified: bool = False
+    version: SchemaVersion,
+    text: str | None = None,
+    *,
+    qualified: bool = False,
+    aliases: Sequence[str] = (),
 ) -> dict[str, Json]:
     """A version in full; ``text`` replaces the stored one (``format``)."""
     answer: dict[str, Json] = {
@@ -25,6 +29,8 @@ def version_object(
     answer.update(content_members(version.content, text, context=context))
     if version.deleted:
         answer["deleted"] = True
+    if aliases:
+        answer["aliases"] = [*aliases]
     return answer
 
 
@@ -58,7 +64,8 @@ def registered_object(version: SchemaVersion, text: str | None = None) -> dict[s
     """The answer to a registration. With ``text`` the schema is part of it.
 
     Clients keep a schema that is in the answer in place of the one they sent, in their own
-    spelling: so it is only there when they did not send it or asked for a format.
+    spelling: so it is only there when they did not send it, when it got metadata or rules they did
+    not send, or when they asked for a format.
     """
     answer: dict[str, Json] = {
         "id": version.id,

@@ -29,7 +29,8 @@ from .text import Text
 log = logging.getLogger("onceward.registry")
 
 LEADER_UNKNOWN = 50004
-UNRESOLVED = 42201
+OF_STATE = frozenset({42201, 42205, 42206, 42207, 42211})
+"""Refusals with status 422 that are not about the request alone, or may not be."""
 LEADER_PAUSE_S = 0.1
 
 Authenticate = Callable[[str], Awaitable[None]]
@@ -90,10 +91,17 @@ class RegistryApp:
         match = self._router.match(request.method, path)
         query = parse_query(request.scope.get("query_string", b""))
         body = await self._body(request)
-        call = Call(request.method, match.parameters, query, body, match.context)
+        call = Call(
+            request.method,
+            match.parameters,
+            query,
+            body,
+            match.context,
+            self._service.machine.settings.behind_alias,
+        )
         if match.route.writes:
             return await self._write(request, match, call, content_type)
-        return _response(await self._read(match.route, call), content_type)
+        return _response(await self._answered(match.route, call), content_type)
 
     async def _body(self, request: Request) -> bytes:
         """Raises ``RegistryError`` 413, 408, 415."""
@@ -115,15 +123,19 @@ class RegistryApp:
             raise RegistryError(415, "HTTP 415 Unsupported Media Type")
         return b"".join(chunks)
 
-    async def _read(self, route: Route, call: Call) -> Json | Text:
+    async def _answered(self, route: Route, call: Call) -> Json | Text:
+        """What a handler answers. It may refuse only what is refused by all that was written
+        before: an instance may not know the latest, or that it leads no longer."""
+        store = self._service.store
+        position = store.position
         try:
             return await route.handler(self._service, call)
         except RegistryError as error:
-            missing = error.code // 100 == 404 or error.code == UNRESOLVED
-            if self._service.leadership.is_self or not missing:
+            if not _depends_on_state(error):
                 raise
-        # It may have been written by the leader a moment ago.
-        await self._service.store.catch_up()
+            await store.catch_up()
+            if store.position == position:
+                raise
         return await route.handler(self._service, call)
 
     async def _write(
@@ -136,7 +148,7 @@ class RegistryApp:
         while True:
             if leadership.is_self:
                 try:
-                    return _response(await match.route.handler(self._service, call), content_type)
+                    return _response(await self._answered(match.route, call), content_type)
                 except NotLeader:
                     pass  # deposed; if it was written all the same, the next try finds it
             if "x-forward" in request.headers:
@@ -156,7 +168,7 @@ class RegistryApp:
     async def _forwarded(self, request: Request, call: Call) -> ForwardedAnswer | None:
         """None when no leader is known or it does not take the request for one of its own.
 
-        What the leader wrote has been read here before its answer is passed on.
+        What its answer is about has been read here before it is passed on.
         """
         leader = self._service.leadership.leader
         if leader is None or self._service.leadership.is_self or self._forward is None:
@@ -174,9 +186,14 @@ class RegistryApp:
         )
         if answer is None or _error_code(answer) == LEADER_UNKNOWN:
             return None
-        if answer.status < 400:
+        if answer.status < 500:
             await self._service.store.catch_up()
         return answer
+
+
+def _depends_on_state(error: RegistryError) -> bool:
+    """Whether the answer might be another one for who knows more."""
+    return error.code in OF_STATE or (error.code != 404 and error.status in (404, 409))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

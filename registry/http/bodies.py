@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..contracts import read_metadata, read_rule_set
-from ..entities import LATEST, SchemaRequest, contract_text
+from ..entities import CONFIG_MEMBERS, LATEST, SchemaRequest, contract_text
 from ..errors import RegistryError, invalid_schema
 from ..schemas import Reference
 from ..schemas.json_text import Json
 from ..settings import parse_mode
 
 OTHER_CONFIG_MEMBERS = (
-    "alias",
+    "aliasForDeks",
     "validateFields",
     "validateRules",
-    "defaultMetadata",
-    "overrideMetadata",
-    "defaultRuleSet",
-    "overrideRuleSet",
 )
 """Members of Confluent's config that are refused here: they would have no effect."""
 
@@ -74,12 +70,11 @@ def _reference(value: Json) -> Reference:
 def config_changes(body: Mapping[str, Json]) -> dict[str, Json]:
     """Members as they are stored: requests say ``compatibility`` for ``compatibilityLevel``."""
     changes: dict[str, Json] = {}
-    for name in ("normalize", "compatibilityGroup", "compatibilityPolicy", *OTHER_CONFIG_MEMBERS):
+    for name in (*CONFIG_MEMBERS, *OTHER_CONFIG_MEMBERS):
         if name in body:
             changes[name] = body[name]
-    for name in ("compatibilityLevel", "compatibility"):
-        if name in body:
-            changes["compatibilityLevel"] = body[name]
+    if "compatibility" in body:
+        changes["compatibilityLevel"] = body["compatibility"]
     if not changes:
         raise RegistryError(42203, "There is no compatibility level in the request")
     return changes

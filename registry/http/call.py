@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -37,6 +37,8 @@ class Call:
     query: Mapping[str, list[str]] = field(default_factory=dict)
     body: bytes = b""
     context: str = DEFAULT_CONTEXT
+    behind_alias: Callable[[str], str] = str
+    """The subject that is meant by a subject's name."""
 
     # query: names and booleans in any case, unknown names ignored
 
@@ -70,7 +72,8 @@ class Call:
     @property
     def subject(self) -> str:
         """Raises ``RegistryError`` 42208."""
-        return checked_subject(in_context(self.context, self.parameters["subject"]))
+        name = checked_subject(in_context(self.context, self.parameters["subject"]))
+        return self.behind_alias(name)
 
     @property
     def scope(self) -> str:
@@ -84,7 +87,7 @@ class Call:
     def subject_filter(self) -> QualifiedSubject:
         """The ``subject`` of the query; its name is empty when there is none."""
         text = in_context(self.context, self.text("subject"))
-        return QualifiedSubject.parse(text)
+        return QualifiedSubject.parse(self.behind_alias(text))
 
     @property
     def schema_id(self) -> int:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import ssl
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from ..errors import RegistryError
+from ..exchange import Address, BadAnswer, ask, connect
 
 FORWARD_HEADER = "X-Forward"
 PASSED_ON = ("content-type", "accept", "authorization")
-MAX_ANSWER_BYTES = 64_000_000
+CONNECT_TIMEOUT_S = 5.0
 
 
 class ForwardedRequest(NamedTuple):
@@ -45,47 +43,30 @@ class Forwarder(Protocol):
 
 
 class HttpForwarder:
-    """Over HTTP/1.1, one connection per request, on the threads of ``executor``.
+    """Over HTTP/1.1, one connection per request. The leader has ``timeout_s`` to answer.
 
-    ``tls`` checks the leader's certificate when its URL is ``https``.
+    ``tls`` checks the leader's certificate when its URL is ``https``; None: as the system does.
     """
 
-    def __init__(
-        self, executor: Executor, *, timeout_s: float = 25.0, tls: ssl.SSLContext | None = None
-    ) -> None:
-        self._executor = executor
+    def __init__(self, *, timeout_s: float = 25.0, tls: ssl.SSLContext | None = None) -> None:
         self._timeout = timeout_s
         self._tls = tls
 
     async def __call__(self, leader: str, request: ForwardedRequest) -> ForwardedAnswer | None:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._send, leader, request)
-
-    def _send(self, leader: str, request: ForwardedRequest) -> ForwardedAnswer | None:
-        connection = self._connection(leader)
         try:
-            try:
-                connection.connect()
-            except OSError:
-                return None
-            headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
-            headers[FORWARD_HEADER] = "true"
-            try:
-                connection.request(request.method, request.target, request.body, headers)
-                response = connection.getresponse()
-                body = response.read(MAX_ANSWER_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                text = f"Error while forwarding the request to the leader {leader}: {error}"
-                raise RegistryError(50003, text) from None
-            content_type = response.getheader("content-type") or ""
-            return ForwardedAnswer(response.status, content_type, body)
-        finally:
-            connection.close()
-
-    def _connection(self, leader: str) -> http.client.HTTPConnection:
-        url = urlsplit(leader)
-        if url.scheme == "https":
-            return http.client.HTTPSConnection(
-                url.hostname or "", url.port, timeout=self._timeout, context=self._tls
-            )
-        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=self._timeout)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                connection = await connect(Address.parse(leader), self._tls)
+        except OSError:  # TimeoutError is one
+            return None
+        headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        headers[FORWARD_HEADER] = "true"
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await ask(
+                    connection, request.method, request.target, headers, request.body
+                )
+        except (OSError, EOFError, BadAnswer) as error:
+            reason = str(error) or type(error).__name__
+            text = f"Error while forwarding the request to the leader {leader}: {reason}"
+            raise RegistryError(50003, text) from None
+        return ForwardedAnswer(answer.status, answer.headers.get("content-type", ""), answer.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..entities import CONTRACT_MEMBERS
 from ..schemas.json_text import Json
 from .media_types import PRODUCED
 from .router import Route
@@ -112,9 +113,11 @@ def _components() -> dict[str, Json]:
             "type": "object",
             "properties": {
                 "compatibility": _TEXT,
+                "alias": _TEXT,
                 "normalize": _BOOLEAN,
                 "compatibilityGroup": _TEXT,
                 "compatibilityPolicy": {"enum": ["STRICT", "LENIENT"]},
+                **{name: {"type": "object"} for name in CONTRACT_MEMBERS},
             },
         },
         "Mode": {

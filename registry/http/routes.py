@@ -93,7 +93,7 @@ ROUTES = (
         "/schemas",
         schemas.list_schemas,
         "Versions of all subjects",
-        ("subjectPrefix", "deleted", "latestOnly", *_PAGE),
+        ("subjectPrefix", "deleted", "latestOnly", "aliases", *_PAGE),
     ),
     Route("GET", "/schemas/types", schemas.schema_types, "Kinds of schemas"),
     Route(

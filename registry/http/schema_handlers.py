@@ -115,12 +115,16 @@ def _ids_of_guid(service: RegistryService, call: Call) -> list[tuple[str, int]]:
 async def list_schemas(service: RegistryService, call: Call) -> Json:
     own = EVERY_CONTEXT if call.context == "." else str(QualifiedSubject(call.context, ""))
     prefix, state = call.text("subjectPrefix", own), service.machine.state
+    aliases = service.machine.settings.aliases() if call.flag("aliases") else {}
     found: list[SchemaVersion] = []
     for subject in sorted(state.subjects):
-        if has_prefix(subject, prefix):
+        if any(has_prefix(name, prefix) for name in (subject, *aliases.get(subject, ()))):
             versions = state.versions(subject, deleted=call.flag("deleted"))
             found += versions[-1:] if call.flag("latestOnly") else versions
-    return [version_object(version) for version in call.page(found, MAX_SCHEMAS)]
+    return [
+        version_object(version, aliases=aliases.get(version.subject, ()))
+        for version in call.page(found, MAX_SCHEMAS)
+    ]
 
 
 async def schema_types(service: RegistryService, call: Call) -> Json:

@@ -102,8 +102,10 @@ async def register(service: RegistryService, call: Call) -> Json:
     request = schema_request(call.json_object())
     version = await service.register(subject, request, normalize=call.flag("normalize"))
     text = await formatted(service, call, version)
-    if text is None and not request.schema:
-        text = version.content.text
+    content = version.content
+    is_as_sent = content.metadata == request.metadata and content.rule_set == request.rule_set
+    if text is None and not (request.schema and is_as_sent):
+        text = content.text
     return registered_object(version, text)
 
 

@@ -16,7 +16,7 @@ from .schema import InvalidSchema, Limits, SchemaTooLarge
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
@@ -48,6 +48,8 @@ def load_json(text: str, limits: Limits) -> Json:
 
 
 def _check_depth(text: str, limits: Limits) -> None:
+    if text.count("{") + text.count("[") <= limits.max_depth:
+        return
     depth = 0
     for bracket in _BRACKET.findall(_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1

@@ -136,6 +136,15 @@ class MemoryRegistry:
         found = self._subjects.get(subject, _Subject())
         return list(found.versions if deleted else found.live())
 
+    def registered(self) -> list[Registered]:
+        """Every version there is, in the order of the ids."""
+        found = [
+            self._registered(name, number)
+            for name, subject in self._subjects.items()
+            for number in subject.live()
+        ]
+        return sorted(found, key=lambda one: one.id)
+
     async def subjects(self) -> list[str]:
         return sorted(name for name, found in self._subjects.items() if found.live())
 

@@ -72,6 +72,11 @@ def broker(
     \b
     Example:  onceward broker --data ./data --config log.retention.hours=24
     """
+    if registry_address is not None and exit_when_idle is not None:
+        raise click.UsageError(
+            "--exit-when-idle and --registry exclude each other: the registry is a client that "
+            "stays connected, so the broker would never be idle"
+        )
     settings = read_properties(properties) if properties is not None else {}
     for pair in configs:
         key, separator, value = pair.partition("=")

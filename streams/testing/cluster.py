@@ -1,11 +1,13 @@
 """A simulated cluster: a broker, workers and a client, each on its own host, kept running.
 
-The broker, the client library and the engine are the real ones. Like a process manager this starts
+An app that names a schema registry gets one, on a host of its own. The broker, the client library,
+the registry and the engine are the real ones. Like a process manager this starts
 again what ended; unlike one it notes why.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.broker.broker import Broker, BrokerFailed
 from onceward.broker.client import Client, KafkaError
 from onceward.broker.storage.filesystem import LockHeldError
+from onceward.registry.errors import RegistryError
 
 from ..engine.kafka import KafkaCluster
 from ..engine.worker import make_engine
@@ -21,9 +24,11 @@ from ..errors import StreamsError
 from ..topology import topology_of
 from .database import SimDatabase
 from .history import Event, History
+from .local_registry import point_to
 from .observe import Outside
 from .scenario import FAST_BROKER, Feed, Prepared, app_topics
 from .sim.store import SimSlot
+from .simulated_registry import PORT, simulated_registry
 
 if TYPE_CHECKING:
     from ..app import App
@@ -33,7 +38,9 @@ if TYPE_CHECKING:
 
 BROKER = "broker"
 CLIENT = "client"
+REGISTRY = "registry"
 ADDRESS = "broker:9092"
+REGISTRY_URL = f"http://{REGISTRY}:{PORT}"
 _DATA = "/data"
 _RESTART_S = 0.3
 """What a process manager takes to start a process again that ended by itself."""
@@ -86,6 +93,8 @@ class SimCluster:
         self.broker = world.host(BROKER)
         self.workers = [world.host(f"worker-{number}") for number in range(scenario.workers)]
         self.client = world.host(CLIENT)
+        self.registry = None if prepared.schemas is None else world.host(REGISTRY)
+        self._schemas_known = prepared.schemas is None
         self.outside: Outside | None = None
         self._database = SimDatabase(world)
         short = not orderly and world.rng("timeouts").random() < _SHORT_TIMEOUT_P
@@ -94,13 +103,16 @@ class SimCluster:
     @property
     def hosts(self) -> list[Host]:
         """Those that faults may hit."""
-        return [self.broker, *self.workers]
+        others = [] if self.registry is None else [self.registry]
+        return [self.broker, *self.workers, *others]
 
     def start(self) -> None:
         """Start everything, the workers a moment after the broker."""
         rng = self.world.rng("workload")
         self._start(self.broker)
         self._start(self.client)
+        if self.registry is not None:
+            self._start(self.registry)
         for host in self.workers:
             self.world.after(_WORKER_DELAY_S * (1 + rng.random()), self._start, host)
 
@@ -169,10 +181,19 @@ class SimCluster:
             work = self._serve
         elif host is self.client:
             work = self._observe
+        elif host is self.registry:
+            work = self._serve_registry
         try:
             await work(host)
             self.note(host.name, "stopped")
-        except (BrokerFailed, LockHeldError, StreamsError, KafkaError, OSError) as error:
+        except (
+            BrokerFailed,
+            LockHeldError,
+            StreamsError,
+            KafkaError,
+            RegistryError,
+            OSError,
+        ) as error:
             self._ended(host, error)
         self.engines.pop(host.name, None)
         if host is not self.client:
@@ -183,7 +204,8 @@ class SimCluster:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        if isinstance(cause, KafkaError | OSError) and host is not self.client:
+        is_away = isinstance(cause, RegistryError) and cause.status >= 500
+        if (is_away or isinstance(cause, KafkaError | OSError)) and host is not self.client:
             self.note(host.name, "gave up", f"{error}")
             return
         self.note(host.name, "worker failed", f"{error}")
@@ -202,8 +224,16 @@ class SimCluster:
         await broker.start()
         await broker.wait_stopped()
 
+    async def _serve_registry(self, host: Host) -> None:
+        async with simulated_registry(host, ADDRESS) as registry:
+            await registry.wait_failed()
+
     async def _work(self, host: Host) -> None:
         app = self._prepared.fresh()
+        if self.registry is not None:
+            point_to(app, REGISTRY_URL)
+            while not self._schemas_known:  # noqa: ASYNC110 - before anything can happen
+                await asyncio.sleep(_WORKER_DELAY_S)
         self._database.stand_in_for_sinks_of(app)
         kafka = KafkaCluster(
             ADDRESS,
@@ -230,6 +260,9 @@ class SimCluster:
         )
         fed = {feed.topic for feed in self._feeds}
         topics = app_topics(self._app, self._topology)
+        if self._prepared.schemas is not None and not self._schemas_known:
+            await self._prepared.schemas.register_at(REGISTRY_URL)
+            self._schemas_known = True
         self.outside = Outside(
             client,
             self._feeds,

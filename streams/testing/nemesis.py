@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from .cluster import BROKER, SimCluster
+from .cluster import BROKER
 from .faults import Aim, Fault
 from .frames import FrameWatch
 
 if TYPE_CHECKING:
     from .sim.host import Host, Step
+    from .sim.world import World
 
 _REST_S = 0.2
 """How long a plan's last fault is left to itself before everything is set right."""
@@ -18,10 +19,26 @@ _AIM_S = 2.0
 """How long an aimed fault waits for its moment."""
 
 
+class Target(Protocol):
+    """What faults happen to: a ``SimCluster``, or another set of hosts that are kept running."""
+
+    world: World
+    client: Host
+    calm: bool
+
+    @property
+    def hosts(self) -> list[Host]:
+        """All that faults may hit, but for the client."""
+
+    def note(self, host: str, what: str, detail: str = "") -> None: ...
+    def restart(self, host: Host) -> None: ...
+    def crash(self, host: Host, *, power: bool, restart_s: float) -> None: ...
+
+
 class Nemesis:
     """One plan for one cluster; ``begin`` starts its clock."""
 
-    def __init__(self, cluster: SimCluster, plan: Sequence[Fault]) -> None:
+    def __init__(self, cluster: Target, plan: Sequence[Fault]) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._plan = plan

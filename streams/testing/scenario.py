@@ -14,6 +14,7 @@ from ..config import ErrorPolicy
 from ..errors import ConfigurationError
 from ..topic import Topic
 from ..topology import Topology
+from .app_schemas import AppSchemas, schemas_of
 from .generate import generate_inputs
 from .loading import AppLoader, AppSource
 from .written import input_topics
@@ -66,6 +67,9 @@ class Prepared:
         self.scenario = scenario
         self.loader = AppLoader(scenario.app)
         self._feeds: dict[int, list[Feed]] = {}
+        self.schemas: AppSchemas | None = None
+        """For a simulated registry, when the app names a registry and ``simulate_registry`` was
+        called."""
         self.app = self.fresh()
         if not self.app.agents and not self.app.sources:
             raise ConfigurationError(
@@ -75,6 +79,11 @@ class Prepared:
     @property
     def name(self) -> str:
         return self.loader.name
+
+    def simulate_registry(self) -> None:
+        """Nothing may ask the registry that the app names. Raises ConfigurationError."""
+        if self.schemas is None:
+            self.schemas = schemas_of(self.app)
 
     def fresh(self) -> App:
         """An app for one process, with the scenario's settings."""

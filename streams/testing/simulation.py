@@ -9,7 +9,7 @@ from typing import Any
 
 from ..app import App
 from .checker import check as judge
-from .cluster import BROKER, CLIENT, SimCluster
+from .cluster import BROKER, CLIENT, REGISTRY, SimCluster
 from .expectation import References
 from .faults import Fault, draw_plan
 from .history import Anomaly, Expectation, History
@@ -84,6 +84,7 @@ class Simulation:
         cluster: type[SimCluster] = SimCluster,
     ) -> None:
         self.prepared = prepared
+        prepared.simulate_registry()
         self._check = check
         self._cluster = cluster
         self.references = References(self._reference)
@@ -99,6 +100,8 @@ class Simulation:
         """The faults of a seed."""
         workers = range(self.prepared.scenario.workers)
         hosts = [BROKER, *(f"worker-{number}" for number in workers), CLIENT]
+        if self.prepared.schemas is not None:
+            hosts.append(REGISTRY)
         return draw_plan(random.Random(f"{seed}/plan"), hosts=hosts, duration_s=FAULTS_S)
 
     def execute(

@@ -139,7 +139,9 @@ def simulate(
 
     ``input``: topic -> (key, value) pairs, a function of a ``random.Random`` that gives such, or
     None: made from the types of the topics. ``check`` gets the Outcome of each run that was right
-    so far and may raise AssertionError; it is called in a child process. ``unjudged``: topics and
+    so far and may raise AssertionError; it is called in a child process. When serializers name a
+    schema registry, a real one on a host of its own stands in for it, with the app's schemas in it,
+    and is struck as well; one in memory stays as it is. ``unjudged``: topics and
     sinks whose content may differ from run to run. ``jobs``: processes, default one per core.
     ``command`` makes the line to run a seed again. Raises AnomalyFound at the first wrong run, or
     with ``keep_going`` after the last; ReferenceFailed when the app does not even work without

@@ -6,10 +6,11 @@ from .in_broker_log import BROKER_LOG
 from .in_client import CLIENT
 from .in_coordinators import COORDINATORS
 from .in_engine import ENGINE
+from .in_registry import REGISTRY
 from .in_sinks import SINKS
 from .mutation import Mutation
 
-_ALL: tuple[Mutation, ...] = (*ENGINE, *CLIENT, *BROKER_LOG, *COORDINATORS, *SINKS)
+_ALL: tuple[Mutation, ...] = (*ENGINE, *CLIENT, *BROKER_LOG, *COORDINATORS, *SINKS, *REGISTRY)
 
 MUTATIONS: tuple[Mutation, ...] = tuple(each for each in _ALL if not each.covered_by)
 """Those the kit must catch."""

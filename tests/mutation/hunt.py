@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,10 +14,13 @@ from onceward.streams.testing.runner import Died, Runner, run_in_child
 from onceward.streams.testing.scenario import Prepared
 from onceward.streams.testing.simulation import Simulation
 
+from ..sim.registry_runs import run_seed
 from .mutation import Mutation
 from .scenarios import scenario_named
 
 _LIMIT_S = 240.0
+REGISTRIES = "registries"
+"""The scenario that is no app."""
 
 
 class Catch(NamedTuple):
@@ -32,17 +36,11 @@ class Catch(NamedTuple):
         return self.anomalies[0][0]
 
 
-class Hunt:
-    """One scenario. What to expect of its runs comes from correct code."""
+class Hunt(ABC):
+    """One scenario, to be run with a fault or without."""
 
-    def __init__(self, scenario: str, *, jobs: int | None = None) -> None:
-        self._circumstances = scenario_named(scenario)
-        self._simulation = Simulation(Prepared(self._circumstances.scenario))
+    def __init__(self, *, jobs: int | None = None) -> None:
         self._jobs = jobs
-        known = run_in_child(self._expectation, 0, limit_s=_LIMIT_S)
-        if not isinstance(known, Expectation):
-            raise ReferenceFailed(f"{scenario}: {known}")
-        self._simulation.references.add(0, known)
 
     def first(self, mutation: Mutation | None, seeds: Sequence[int]) -> Catch | None:
         """The first of ``seeds`` at which something is wrong; without a mutation nothing may be."""
@@ -72,6 +70,23 @@ class Hunt:
 
     # in a child
 
+    @abstractmethod
+    def _run(self, mutation: Mutation | None, seed: int) -> list[tuple[str, str]]:
+        """Kinds and sentences of what is wrong with the run of a seed."""
+
+
+class AppHunt(Hunt):
+    """An app, on simulated workers. What to expect of its runs comes from correct code."""
+
+    def __init__(self, scenario: str, *, jobs: int | None = None) -> None:
+        super().__init__(jobs=jobs)
+        self._circumstances = scenario_named(scenario)
+        self._simulation = Simulation(Prepared(self._circumstances.scenario))
+        known = run_in_child(self._expectation, 0, limit_s=_LIMIT_S)
+        if not isinstance(known, Expectation):
+            raise ReferenceFailed(f"{scenario}: {known}")
+        self._simulation.references.add(0, known)
+
     def _run(self, mutation: Mutation | None, seed: int) -> list[tuple[str, str]]:
         with pytest.MonkeyPatch.context() as patch:
             self._circumstances.arrange(patch)
@@ -84,3 +99,21 @@ class Hunt:
         with pytest.MonkeyPatch.context() as patch:
             self._circumstances.arrange(patch)
             return self._simulation.references.of(number)
+
+
+class RegistryHunt(Hunt):
+    """Schema registries and clients of theirs."""
+
+    def _run(self, mutation: Mutation | None, seed: int) -> list[tuple[str, str]]:
+        with pytest.MonkeyPatch.context() as patch:
+            if mutation is not None:
+                mutation.plant(patch)
+            outcome = run_seed(seed)
+        return [(anomaly.kind, anomaly.sentence) for anomaly in outcome.anomalies]
+
+
+def hunt_in(scenario: str, *, jobs: int | None = None) -> Hunt:
+    """The hunt of a scenario, by its name. Raises KeyError."""
+    if scenario == REGISTRIES:
+        return RegistryHunt(jobs=jobs)
+    return AppHunt(scenario, jobs=jobs)

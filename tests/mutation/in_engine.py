@@ -289,7 +289,7 @@ def dead_owner_not_fenced(patch: Patch) -> None:
     )
 
 
-@mutation("no progress", "duplicated", "wrong", scenario="zombies")
+@mutation("no progress", "duplicated", "wrong", "offset went back", scenario="zombies")
 def nobody_fenced(patch: Patch) -> None:
     """Neither the transactional id of a dead worker nor the generation of a zombie is refused."""
     rewrite(

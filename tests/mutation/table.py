@@ -15,7 +15,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from .catalogue import MUTATIONS
-from .hunt import Hunt
+from .hunt import Hunt, hunt_in
 from .mutation import Mutation
 
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
             continue
         name = mutation.scenario
         if name not in scenarios:
-            scenarios[name] = Hunt(name, jobs=given.jobs)
+            scenarios[name] = hunt_in(name, jobs=given.jobs)
         measured = measure(scenarios[name], mutation, given.hunts, given.seeds)
         missed += not measured.tried
         cells = (mutation.name, mutation.planted, name, *measured.row)

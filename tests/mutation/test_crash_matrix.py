@@ -16,7 +16,6 @@ from .in_broker_log import open_transactions_forgotten_at_a_restart, sequences_n
 from .in_client import changelogs_outside_the_transaction, outputs_outside_the_transaction
 from .in_coordinators import answered_before_it_is_durable
 from .in_engine import (
-    consumer_not_moved_back,
     offsets_committed_ahead_of_the_transaction,
     state_flushed_before_the_commit,
 )
@@ -27,7 +26,6 @@ STEPS = 60
 CAUGHT = (
     offsets_committed_ahead_of_the_transaction,
     state_flushed_before_the_commit,
-    consumer_not_moved_back,
     outputs_outside_the_transaction,
     changelogs_outside_the_transaction,
     sequences_not_checked,

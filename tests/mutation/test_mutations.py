@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from .catalogue import MUTATIONS, REDUNDANT
-from .hunt import Hunt
+from .hunt import hunt_in
 from .in_broker_log import stable_offset_one_too_far
 from .in_client import refused_offsets_overlooked
 from .in_engine import consumer_not_moved_back, state_flushed_before_the_commit
+from .in_registry import acknowledged_before_it_is_read_back, version_given_again
 from .in_sinks import nothing_skipped_after_a_crash
 from .mutation import Mutation
 
@@ -21,12 +22,14 @@ QUICK = (
     refused_offsets_overlooked,
     stable_offset_one_too_far,
     nothing_skipped_after_a_crash,
+    version_given_again,
+    acknowledged_before_it_is_read_back,
 )
 SCENARIOS = sorted({mutation.scenario for mutation in MUTATIONS})
 
 
 def assert_caught(mutation: Mutation, seeds: int) -> None:
-    catch = Hunt(mutation.scenario).first(mutation, range(seeds))
+    catch = hunt_in(mutation.scenario).first(mutation, range(seeds))
     assert catch is not None, f"{mutation.planted}: not caught in {seeds} seeds"
     assert catch.kind in mutation.caught_by, catch
 
@@ -38,7 +41,7 @@ def test_a_few_planted_faults_are_caught_at_once(mutation: Mutation) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_correct_code_raises_no_alarm(scenario: str) -> None:
-    assert Hunt(scenario).first(None, range(4)) is None
+    assert hunt_in(scenario).first(None, range(4)) is None
 
 
 @pytest.mark.parametrize("mutation", [*MUTATIONS, *REDUNDANT], ids=str)
@@ -64,4 +67,4 @@ def test_a_planted_fault_is_caught(mutation: Mutation) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_correct_code_raises_no_alarm_under_the_same_seeds(scenario: str) -> None:
-    assert Hunt(scenario).first(None, range(CLEAN_SEEDS)) is None
+    assert hunt_in(scenario).first(None, range(CLEAN_SEEDS)) is None

@@ -27,6 +27,10 @@ class MemoryStore:
         self.log: list[Record] = []
         self.fail_next = False
 
+    @property
+    def position(self) -> int:
+        return len(self.log)
+
     async def lead(self) -> None:
         return
 

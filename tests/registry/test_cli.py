@@ -144,3 +144,10 @@ async def test_a_broker_brings_a_registry_along(tmp_path: Path) -> None:
     finally:
         process.terminate()
         assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+def test_a_broker_with_a_registry_is_never_idle_and_says_so() -> None:
+    arguments = ["broker", "--registry", "127.0.0.1:0", "--exit-when-idle", "5"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert "the registry is a client that stays connected" in result.stderr

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from onceward.broker.client import Client, ErrorCode, KafkaError
+from onceward.broker.client import Client, ConnectionFailed, ErrorCode, KafkaError
 from onceward.broker.protocol.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -41,6 +41,7 @@ class Coordinator:
         self.refuse_next: dict[type, ErrorCode] = {}
         self.forgotten = 0
         self.left = False
+        self.is_away = False
 
     def new_lane(self, purpose: str) -> str:
         return purpose
@@ -53,6 +54,8 @@ class Coordinator:
 
     async def request(self, target: object, message: Any, **options: object) -> Any:
         await asyncio.sleep(0)
+        if self.is_away:
+            raise ConnectionFailed(ErrorCode.NETWORK_EXCEPTION, "nobody answers", sent=True)
         refused = self.refuse_next.pop(type(message), ErrorCode.NONE)
         match message:
             case JoinGroupRequest():
@@ -95,8 +98,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def election_on(coordinator: Coordinator) -> Election:
-    return Election(cast(Client, coordinator), ME, heartbeat_interval_ms=5)
+def election_on(coordinator: Coordinator, *, session_timeout_ms: int = 10_000) -> Election:
+    return Election(
+        cast(Client, coordinator),
+        ME,
+        heartbeat_interval_ms=5,
+        session_timeout_ms=session_timeout_ms,
+    )
 
 
 async def test_alone_it_leads_and_says_so_from_then_on() -> None:
@@ -160,4 +168,18 @@ async def test_a_deposed_leader_finds_out_who_leads() -> None:
     await until(lambda: election.leader is not None)
     assert election.leader is not None and election.leader.host == "z.test"
     assert [one.leading for one in coordinator.joins] == [False, False]
+    await election.stop()
+
+
+async def test_a_coordinator_that_was_away_longer_than_a_session_finds_the_leader_it_had() -> None:
+    """Nobody was replaced meanwhile: the coordinator was not there to do it. No round follows."""
+    coordinator = Coordinator()
+    election = election_on(coordinator, session_timeout_ms=20)
+    await election.start()
+    await until(lambda: election.is_self)
+    coordinator.is_away = True
+    await until(lambda: not election.is_self)
+    coordinator.is_away = False
+    await until(lambda: election.is_self)
+    assert len(coordinator.joins) == 1
     await election.stop()

@@ -7,6 +7,9 @@ from collections.abc import Container
 from ..schema import InvalidSchema
 from .lexer import Kind, Token, place, tokens_of
 
+_FIXED = (Kind.SYMBOL, Kind.IDENT)
+"""Tokens that are what their text is."""
+
 
 class Cursor:
     """Where a parser is in a text. Every method raises ``InvalidSchema`` with line and column."""
@@ -38,7 +41,7 @@ class Cursor:
         """Whether the next tokens are these symbols or words."""
         ahead = self._tokens[self._at : self._at + len(texts)]
         return len(ahead) == len(texts) and all(
-            token.kind in (Kind.SYMBOL, Kind.IDENT) and token.text == text
+            token.text == text and token.kind in _FIXED
             for token, text in zip(ahead, texts, strict=True)
         )
 
@@ -47,7 +50,8 @@ class Cursor:
 
     def take(self, text: str) -> bool:
         """Goes past ``text`` if it comes next."""
-        if not self.sees(text):
+        token = self.token
+        if token.text != text or token.kind not in _FIXED:
             return False
         self._at += 1
         return True

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Self
 
-from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
@@ -25,8 +24,10 @@ from ..schema import (
 from .checks import check_file
 from .custom_options import with_readable_options
 from .linker import linked, symbols_of, visible_files
+from .normalization import normalized_file
 from .parser import EnumProto, FileProto, MessageProto, parse_proto
 from .printer import print_proto
+from .serialized_options import has_custom_options, with_serialized_options
 from .well_known import well_known_file
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
@@ -93,13 +94,8 @@ class ProtobufSchema(ParsedSchema):
         return f"{self.file.package}.{first}" if self.file.package else first
 
     def normalized(self) -> Self:
-        """Full names everywhere, the syntax always given, imports and options in order."""
-        file = FileProto()
-        file.CopyFrom(self.file)
-        file.ClearField("name")
-        file.syntax = file.syntax or "proto2"
-        _sort_imports(file)
-        _sort_custom_options(file)
+        """Full names everywhere, the syntax always given, everything in order that can be."""
+        file = normalized_file(self.file)
         return type(self)(file, self.file, self.files, sorted_references(self.references))
 
     def formatted(self, output_format: str) -> str:
@@ -107,7 +103,11 @@ class ProtobufSchema(ParsedSchema):
         return self.serialized() if output_format == "serialized" else self.canonical
 
     def serialized(self) -> str:
-        return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
+        """Custom options are fields of the options, as protoc writes them."""
+        file = self.file
+        if has_custom_options(file):
+            file = with_serialized_options(file, self.pool())
+        return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
 
     def pool(self) -> DescriptorPool:
         """The schema and its imports as descriptors, to make message classes of."""
@@ -182,35 +182,3 @@ def _add_well_known(names: Iterable[str], files: dict[str, FileProto]) -> None:
         if file is not None:
             _add_well_known(file.dependency, files)
             files[name] = linked(file, symbols_of(visible_files(file, files)))
-
-
-def _sort_imports(file: FileProto) -> None:
-    names = list(file.dependency)
-    public = sorted(names[index] for index in file.public_dependency)
-    weak = sorted(names[index] for index in file.weak_dependency)
-    plain = sorted(set(names) - set(public) - set(weak))
-    del file.dependency[:], file.public_dependency[:], file.weak_dependency[:]
-    file.dependency.extend([*plain, *public, *weak])
-    file.public_dependency.extend(range(len(plain), len(plain) + len(public)))
-    file.weak_dependency.extend(range(len(plain) + len(public), len(file.dependency)))
-
-
-def _sort_custom_options(file: FileProto) -> None:
-    """Options ``descriptor.proto`` knows print in order of their number; custom ones by name."""
-    options: list[
-        descriptor_pb2.FileOptions | descriptor_pb2.MessageOptions | descriptor_pb2.FieldOptions
-    ] = [file.options]
-    for message in messages_of(file).values():
-        options.append(message.options)
-        options += [field.options for field in message.field]
-    for one in options:
-        kept = sorted(
-            one.uninterpreted_option,
-            key=lambda option: [(part.is_extension, part.name_part) for part in option.name],
-        )
-        if kept:
-            copies = [
-                descriptor_pb2.UninterpretedOption.FromString(k.SerializeToString()) for k in kept
-            ]
-            del one.uninterpreted_option[:]
-            one.uninterpreted_option.extend(copies)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .disk import SimDisk
 from .errors import HostDied
 from .loop import EPOCH_S, START_S, HostLoop, Main
+from .transport import FakeSocket
 
 if TYPE_CHECKING:
     from .transport import SimTransport
@@ -155,6 +156,13 @@ class Host:
     def wall_s(self) -> float:
         """The same in seconds."""
         return EPOCH_S - START_S + self.world.now + self.clock_skew_s
+
+    def bound_socket(self, name: str, port: int) -> Any:
+        """What ``socket.create_server`` returns, for ``loop.create_server(sock=...)``.
+
+        ``name`` is this host's. Port 0 is not known here.
+        """
+        return FakeSocket((self.ip, port), None)
 
     def rng(self) -> random.Random:
         """A new generator, for a process started now."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVarTuple, cast
 
 from .errors import HostDied
+from .transport import FakeSocket
 
 if TYPE_CHECKING:
     from .host import Host
@@ -391,6 +392,10 @@ class HostLoop(asyncio.BaseEventLoop):
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
         """``loop.create_server`` on this host. Raises OSError (EADDRINUSE, EADDRNOTAVAIL)."""
+        bound = options.get("sock")
+        if isinstance(bound, FakeSocket):
+            del options["sock"]
+            host, port = bound.getsockname()
         _refuse(options)
         return self._network.listen(self, protocol_factory, host, port or 0)
 

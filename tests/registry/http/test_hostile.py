@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onceward.registry.http.application import RegistryApp
+from onceward.registry.http.call import Call
 
 from ..direct import memory_service
 from .rest import CONTENT_TYPE, Rest
@@ -44,6 +46,15 @@ async def test_a_body_that_is_no_json_object_is_refused(rest: Rest, body: bytes)
 async def test_a_body_that_is_too_large_is_refused(rest: Rest) -> None:
     body = {"schema": "x" * 300_000}
     assert await rest.code("POST", "/subjects/s/versions", body) == 413
+
+
+@pytest.mark.parametrize("text", ["x" * 3_900_000, '\\"' * 1_000_000], ids=["plain", "escapes"])
+async def test_a_body_of_megabytes_does_not_stop_the_others(text: str) -> None:
+    """It is read on the loop that answers everybody."""
+    call = Call("POST", body=json.dumps({"schema": text}).encode())
+    start = time.perf_counter()
+    assert call.json_object() == {"schema": text}
+    assert time.perf_counter() - start < 0.4
 
 
 async def test_another_content_type_is_refused(rest: Rest) -> None:

@@ -38,7 +38,7 @@ async def test_a_level_that_is_none_is_refused(rest: Rest, body: object) -> None
 
 
 async def test_settings_that_would_have_no_effect_are_refused(rest: Rest) -> None:
-    assert await rest.code("PUT", "/config/s", {"alias": "t"}) == 42205
+    assert await rest.code("PUT", "/config/s", {"validateFields": True}) == 42205
 
 
 async def test_modes(rest: Rest) -> None:

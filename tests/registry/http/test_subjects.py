@@ -49,7 +49,8 @@ async def test_references_metadata_and_rules_come_back(rest: Rest) -> None:
     await rest.register("base", R)
     references = [{"name": "R", "subject": "base", "version": 1}]
     metadata = {"tags": {"a": ["PII"]}, "properties": {"owner": "me"}, "sensitive": ["owner"]}
-    rules = {"domainRules": [{"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"}]}
+    rule = {"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL", "disabled": False}
+    rules = {"domainRules": [rule]}
     await rest.register("s", Q, references=references, metadata=metadata, ruleSet=rules)
     answer = await rest.ok("GET", "/subjects/s/versions/1")
     assert answer["references"] == references
@@ -154,6 +155,8 @@ async def test_a_bad_rule_set_has_a_code_of_its_own(rest: Rest) -> None:
         [{"type": "CEL"}],
         [{**rule, "kind": "X"}],
         [{**rule, "mode": "X"}],
+        [{**rule, "tags": "x"}],
+        [{**rule, "params": []}],
     ):
         body = {"schema": '"int"', "ruleSet": {"domainRules": rules}}
         assert await rest.code("POST", "/subjects/s/versions", body) == 42210
