@@ -125,10 +125,11 @@ class Agent:
             async for _ in result:
                 pass
             return
+        done = slot.done
         async for value in result:
             for deliver in self._deliver:
                 waiting = deliver(value)
-                if waiting is not None and inspect.isawaitable(waiting):
+                if waiting is not done and waiting is not None and inspect.isawaitable(waiting):
                     await waiting
 
 

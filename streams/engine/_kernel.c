@@ -19,9 +19,10 @@ typedef struct {
     PyObject *absent;   /* ABSENT */
     PyObject *snapshot; /* Snapshot */
     PyTypeObject *feed_type, *slot_type, *values_type, *next_type, *lists_type, *topics_type,
-        *overlay_type, *table_type, *topic_type;
-    PyObject *s_find, *s_headers, *s_key, *s_key_serializer, *s_load, *s_park, *s_partition, *s_put,
-        *s_remove, *s_send_encoded, *s_send_given, *s_throw, *s_timestamp, *s_timestamps, *s_value,
+        *overlay_type, *table_type, *topic_type, *effects_type, *sink_type;
+    PyObject *s_ask_for_commit, *s_encode, *s_find, *s_headers, *s_is_full, *s_key,
+        *s_key_serializer, *s_load, *s_outside, *s_park, *s_partition, *s_put, *s_remove,
+        *s_send_encoded, *s_send_given, *s_task, *s_throw, *s_timestamp, *s_timestamps, *s_value,
         *s_value_serializer, *s_writable;
 } module_state;
 
@@ -88,8 +89,9 @@ static inline PyObject *wanted(PyObject *field, PyTypeObject *type, const char *
 
 static inline PyObject *dict_get(PyObject *dict, PyObject *key, const char *what) {
     if (wanted(dict, &PyDict_Type, what) == NULL) return NULL;
-    PyObject *value = PyDict_GetItemWithError(dict, key);
-    Py_XINCREF(value);
+    Py_INCREF(dict); /* comparing keys may run code */
+    PyObject *value = Py_XNewRef(PyDict_GetItemWithError(dict, key));
+    Py_DECREF(dict);
     return value;
 }
 
@@ -139,6 +141,8 @@ typedef struct {
     PyObject *outputs;
     PyObject *tables;
     PyObject *done;
+    PyObject *effects;
+    PyObject *agent;
     PyObject *known_block; /* the block that these timestamps are of */
     PyObject *timestamps;
     Py_ssize_t index;
@@ -152,6 +156,8 @@ static PyMemberDef slot_members[] = {
     MEMBER(slot_object, outputs),
     MEMBER(slot_object, tables),
     MEMBER(slot_object, done),
+    MEMBER(slot_object, effects),
+    MEMBER(slot_object, agent),
     {"index", T_PYSSIZET, offsetof(slot_object, index), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -685,6 +691,187 @@ static PyType_Slot topic_slots[] = {
     {0, NULL},
 };
 
+/* --- sinks ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *values;
+    PyObject *origins;
+    PyObject *last_block;
+    PyObject *last_agent;
+    Py_ssize_t next_index;
+    Py_ssize_t check_at;
+} effects_object;
+
+FIELDS_OF(effects, effects_object, last_agent)
+
+static PyMemberDef effects_members[] = {
+    MEMBER(effects_object, values),
+    MEMBER(effects_object, origins),
+    MEMBER(effects_object, last_block),
+    MEMBER(effects_object, last_agent),
+    {"next_index", T_PYSSIZET, offsetof(effects_object, next_index), 0, NULL},
+    {"check_at", T_PYSSIZET, offsetof(effects_object, check_at), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+/* What is added now does not go on where the last value came from. */
+static int add_origin(effects_object *self, PyObject *block, Py_ssize_t index, PyObject *agent) {
+    if (wanted(self->origins, &PyList_Type, "origins") == NULL) return -1;
+    PyObject *origin = Py_BuildValue("nOnO", PyList_GET_SIZE(self->values), block, index, agent);
+    if (origin == NULL) return -1;
+    int appended = PyList_Append(self->origins, origin);
+    Py_DECREF(origin);
+    if (appended < 0) return -1;
+    self->next_index = index; /* if the value is not added after all */
+    Py_XSETREF(self->last_block, Py_NewRef(block));
+    Py_XSETREF(self->last_agent, Py_NewRef(agent));
+    return 0;
+}
+
+/* All that is given is owned by the caller. */
+static int add_effect(effects_object *self, PyObject *value, PyObject *block, Py_ssize_t index,
+                      PyObject *agent) {
+    if (wanted(self->values, &PyList_Type, "values") == NULL) return -1;
+    if (block != self->last_block || index != self->next_index || agent != self->last_agent) {
+        if (add_origin(self, block, index, agent) < 0) return -1;
+        /* what was given up for it may have run code */
+        if (wanted(self->values, &PyList_Type, "values") == NULL) return -1;
+    }
+    if (PyList_Append(self->values, value) < 0) return -1;
+    self->next_index = index + 1;
+    return 0;
+}
+
+static PyObject *effects_add(PyObject *self, PyObject *args) {
+    PyObject *value, *block, *agent;
+    Py_ssize_t index;
+    if (!PyArg_ParseTuple(args, "OOnO:add", &value, &block, &index, &agent)) return NULL;
+    if (add_effect((effects_object *)self, value, block, index, agent) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef effects_methods[] = {
+    {"add", effects_add, METH_VARARGS, "A value is caused by a record of a block."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot effects_slots[] = {
+    MEMORY_SLOTS(effects),
+    {Py_tp_members, effects_members},
+    {Py_tp_methods, effects_methods},
+    {0, NULL},
+};
+
+/* Raise what the sink says about being written to here. */
+static PyObject *raise_outside(const module_state *state, PyObject *self, PyObject *in_agent) {
+    PyObject *error = PyObject_CallMethodOneArg(self, state->s_outside, in_agent);
+    if (error == NULL) return NULL;
+    if (PyExceptionInstance_Check(error)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "_outside() must return an exception");
+    }
+    Py_DECREF(error);
+    return NULL;
+}
+
+/* Ask for a commit when the sink has enough; 0, or -1 with an exception. */
+static int check_full(const module_state *state, slot_object *slot, effects_object *effects) {
+    if (wanted(effects->values, &PyList_Type, "values") == NULL) return -1;
+    if (PyList_GET_SIZE(effects->values) < effects->check_at) return 0;
+    PyObject *answer = PyObject_CallMethodNoArgs((PyObject *)effects, state->s_is_full);
+    int is_full = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (is_full <= 0) return is_full;
+    PyObject *task = PyObject_GetAttr((PyObject *)slot, state->s_task);
+    PyObject *asked =
+        task == NULL ? NULL : PyObject_CallMethodNoArgs(task, state->s_ask_for_commit);
+    Py_XDECREF(task);
+    Py_XDECREF(asked);
+    return asked == NULL ? -1 : 0;
+}
+
+/* Encode the value and keep it with the record in hand. */
+static PyObject *write_effect(const module_state *state, PyObject *self, slot_object *slot,
+                              effects_object *effects, PyObject *value, PyObject *key) {
+    PyObject *args[] = {self, value, key, (PyObject *)slot};
+    PyObject *encoded = PyObject_VectorcallMethod(state->s_encode, args, 4, NULL);
+    if (encoded == NULL) return NULL;
+    PyObject *block = Py_XNewRef(slot->block), *agent = Py_XNewRef(slot->agent), *done = NULL;
+    if (block == NULL || agent == NULL) {
+        PyErr_SetString(PyExc_AttributeError, block == NULL ? "block" : "agent");
+    } else if (add_effect(effects, encoded, block, slot->index, agent) == 0 &&
+               check_full(state, slot, effects) == 0) {
+        done = Py_XNewRef(slot->done);
+        if (done == NULL) PyErr_SetString(PyExc_AttributeError, "done");
+    }
+    Py_XDECREF(block);
+    Py_XDECREF(agent);
+    Py_DECREF(encoded);
+    return done;
+}
+
+/* write(value, *, key=None) with names or without: 0, or -1 with TypeError. */
+static int write_args(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **value,
+                      PyObject **key) {
+    Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    *value = nargs > 0 ? args[0] : NULL;
+    *key = Py_None;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "key") == 0) {
+            *key = args[nargs + i];
+        } else if (PyUnicode_CompareWithASCIIString(name, "value") == 0 && *value == NULL) {
+            *value = args[nargs + i];
+        } else {
+            PyErr_Format(PyExc_TypeError, "write() got an unexpected keyword argument %R", name);
+            return -1;
+        }
+    }
+    if (nargs <= 1 && *value != NULL) return 0;
+    PyErr_SetString(PyExc_TypeError, "write() takes one value, and key= by name");
+    return -1;
+}
+
+static PyObject *sink_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
+    PyObject *value, *key, *written = NULL;
+    if (write_args(args, nargs, kwnames, &value, &key) < 0) return NULL;
+    const module_state *state = state_of_type(Py_TYPE(self));
+    if (state == NULL) return NULL;
+    slot_object *slot = current_slot(state);
+    if (slot == NULL) return PyErr_Occurred() ? NULL : raise_outside(state, self, Py_False);
+    PyObject *effects = dict_get(slot->effects, self, "effects");
+    if (effects == NULL || slot->block == NULL || slot->block == Py_None) {
+        if (!PyErr_Occurred()) raise_outside(state, self, Py_True);
+    } else if (wanted(effects, state->effects_type, "effects") != NULL) {
+        written = write_effect(state, self, slot, (effects_object *)effects, value, key);
+    }
+    Py_XDECREF(effects);
+    Py_DECREF(slot);
+    return written;
+}
+
+PyDoc_STRVAR(write_doc,
+             "write($self, value, /, *, key=None)\n"
+             "--\n\n"
+             "Write one effect of the record being handled; await the result (it is cheap).\n\n"
+             "It appears in the system with the commit that covers the record, or never. What\n"
+             "None and key mean is the sink's business: a table deletes the row with that key.\n"
+             "Raises OutsideAgentError, and TypeError or ValueError for what the sink cannot\n"
+             "write.");
+
+static PyMethodDef sink_methods[] = {
+    {"write", (PyCFunction)(void (*)(void))sink_write, METH_FASTCALL | METH_KEYWORDS, write_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot sink_slots[] = {
+    {Py_tp_methods, sink_methods},
+    {0, NULL},
+};
+
 /* --- tables --------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -925,6 +1112,12 @@ static PyType_Spec overlay_spec = {NAMED("Overlay"), sizeof(overlay_object), 0, 
                                    overlay_slots};
 static PyType_Spec table_spec = {NAMED("TableAccess"), sizeof(table_object), 0, BASE, table_slots};
 
+static PyType_Spec effects_spec = {NAMED("EffectLists"), sizeof(effects_object), 0, BASE,
+                                   effects_slots};
+/* nothing of its own: sinks stay objects that can be copied, and with abstract methods */
+static PyType_Spec sink_spec = {NAMED("SinkWrite"), sizeof(PyObject), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, sink_slots};
+
 static int add_types(PyObject *module, module_state *state) {
     const struct {
         PyTypeObject **place;
@@ -934,7 +1127,8 @@ static int add_types(PyObject *module, module_state *state) {
         {&state->values_type, &values_spec}, {&state->next_type, &next_spec},
         {&state->lists_type, &lists_spec},   {&state->topics_type, &topics_spec},
         {&state->topic_type, &topic_spec},   {&state->overlay_type, &overlay_spec},
-        {&state->table_type, &table_spec},
+        {&state->table_type, &table_spec},   {&state->effects_type, &effects_spec},
+        {&state->sink_type, &sink_spec},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
@@ -950,17 +1144,22 @@ static int add_names(module_state *state) {
         PyObject **place;
         const char *text;
     } names[] = {
+        {&state->s_ask_for_commit, "ask_for_commit"},
+        {&state->s_encode, "encode"},
         {&state->s_find, "_find"},
         {&state->s_headers, "headers"},
+        {&state->s_is_full, "is_full"},
         {&state->s_key, "key"},
         {&state->s_key_serializer, "key_serializer"},
         {&state->s_load, "_load"},
+        {&state->s_outside, "_outside"},
         {&state->s_park, "park"},
         {&state->s_partition, "partition"},
         {&state->s_put, "put"},
         {&state->s_remove, "_remove"},
         {&state->s_send_encoded, "send_encoded"},
         {&state->s_send_given, "_send_given"},
+        {&state->s_task, "task"},
         {&state->s_throw, "throw"},
         {&state->s_timestamp, "timestamp"},
         {&state->s_timestamps, "timestamps"},

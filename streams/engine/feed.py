@@ -96,7 +96,6 @@ class Slot(SlotState):
     __slots__ = (
         "alarm",
         "coroutine",
-        "effects",
         "held",
         "stage",
         "stores",
@@ -105,6 +104,7 @@ class Slot(SlotState):
     )
 
     block: Block | None
+    effects: dict[Sink, Effects]
     feed: Feed
     outputs: Outputs
     tables: dict[Table, StoreTransaction]
@@ -116,7 +116,8 @@ class Slot(SlotState):
         self.outputs = feed.task.outputs
         self.stores: dict[str, StoreTransaction] = feed.task.stores
         self.tables = feed.task.tables
-        self.effects: dict[Sink, Effects] = feed.task.sinks.effects
+        self.effects = feed.task.sinks.effects
+        self.agent = feed.node.name
         self.block = None
         self.index = 0
         self.held: list[RecordAt] = []

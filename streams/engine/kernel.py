@@ -13,10 +13,12 @@ from .pure import ABSENT, CURRENT, SCALARS, Snapshot
 
 if TYPE_CHECKING:
     from .pure import (
+        EffectLists,
         FeedState,
         OutputLists,
         OutputTopics,
         Overlay,
+        SinkWrite,
         SlotState,
         TableAccess,
         TopicSend,
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 else:
     try:
         from ._kernel import (
+            EffectLists,
             FeedState,
             OutputLists,
             OutputTopics,
             Overlay,
+            SinkWrite,
             SlotState,
             TableAccess,
             TopicSend,
@@ -40,10 +44,12 @@ else:
         COMPILED = True
     except ImportError:
         from .pure import (
+            EffectLists,
             FeedState,
             OutputLists,
             OutputTopics,
             Overlay,
+            SinkWrite,
             SlotState,
             TableAccess,
             TopicSend,
@@ -57,10 +63,12 @@ __all__ = [
     "COMPILED",
     "CURRENT",
     "SCALARS",
+    "EffectLists",
     "FeedState",
     "OutputLists",
     "OutputTopics",
     "Overlay",
+    "SinkWrite",
     "SlotState",
     "Snapshot",
     "TableAccess",

@@ -43,12 +43,15 @@ class FeedState:
 
 
 class SlotState:
-    """The record a coroutine has in hand and where its effects go."""
+    """The record a coroutine has in hand and where its effects go. ``effects`` by sink; ``agent``
+    is the name that they are known by."""
 
-    __slots__ = ("block", "done", "feed", "index", "outputs", "tables")
+    __slots__ = ("agent", "block", "done", "effects", "feed", "index", "outputs", "tables")
 
+    agent: str
     block: Any
     done: Awaitable[None]
+    effects: dict[Any, Any]
     feed: Any
     index: int
     outputs: Any
@@ -187,6 +190,71 @@ class TopicSend:
         headers: Any = (),
     ) -> Awaitable[None]:
         """``send`` for bytes that are encoded already, wherever it is called."""
+        raise NotImplementedError
+
+
+class EffectLists:
+    """What was written to one sink: the values, and where they come from.
+
+    Consecutive values mostly come from consecutive records: each of ``origins`` is ``(start, block,
+    index, agent)`` and says that values from number ``start`` on, up to the next one's, were
+    written by ``agent`` for the records ``index``, ``index + 1`` and so on of ``block``. Whoever
+    removes values or origins sets ``last_block`` to None. ``check_at`` is how many values make
+    ``SinkWrite`` ask ``is_full``.
+    """
+
+    __slots__ = ("check_at", "last_agent", "last_block", "next_index", "origins", "values")
+
+    check_at: int
+    last_agent: Any
+    last_block: Any
+    next_index: int
+    origins: list[tuple[int, Any, int, str]]
+    values: list[Any]
+
+    def add(self, value: Any, block: Any, index: int, agent: str) -> None:
+        """``value`` is caused by record ``index`` of ``block``."""
+        if block is not self.last_block or index != self.next_index or agent is not self.last_agent:
+            self.origins.append((len(self.values), block, index, agent))
+            self.last_block, self.last_agent, self.next_index = block, agent, index
+        self.values.append(value)
+        self.next_index = index + 1
+
+    def is_full(self) -> bool:
+        """Whether the sink has enough for a commit; moves ``check_at``."""
+        raise NotImplementedError
+
+
+class SinkWrite:
+    """``sink.write(value)``, for the slot of the running code."""
+
+    __slots__ = ()
+
+    def write(self, value: Any, *, key: Any = None) -> Awaitable[None]:
+        """Write one effect of the record being handled; await the result (it is cheap).
+
+        It appears in the system with the commit that covers the record, or never. What ``None``
+        and ``key`` mean is the sink's business: a table deletes the row with that key. Raises
+        OutsideAgentError, and TypeError or ValueError for what the sink cannot write.
+        """
+        slot = CURRENT.get()
+        is_slot = isinstance(slot, SlotState)
+        effects = slot.effects.get(self) if is_slot else None
+        if effects is None or slot.block is None:
+            raise self._outside(is_slot)
+        encoded = self.encode(value, key, slot)
+        effects.add(encoded, slot.block, slot.index, slot.agent)
+        if len(effects.values) >= effects.check_at and effects.is_full():
+            slot.task.ask_for_commit()
+        done: Awaitable[None] = slot.done
+        return done
+
+    def encode(self, value: Any, key: Any, slot: Any) -> Any:
+        """What is kept of a written value until the commit."""
+        raise NotImplementedError
+
+    def _outside(self, in_agent: bool) -> Exception:
+        """Why this cannot be written to here."""
         raise NotImplementedError
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +24,7 @@ from ..sinks.errors import SinkError, SinkTimeout, SinkUnavailable
 from ..sinks.positions import Advance, Claim, Start, check_end, resume_at
 from ..sinks.sink import Sink, TransactionalSink
 from . import dead_letter
-from .block import RecordAt
+from .block import Headers, RecordAt
 from .output import Outputs, PartitionOutput, split
 from .sink_progress import SinkProgress
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_ROW_BYTES = 256 * 1024
+"""A larger row is not told with the dead letter, which would be refused for its size as well."""
 _QUICK_S = 1.0
 """A sink that answers within it may get more rows at once again."""
 
@@ -164,7 +165,9 @@ class Sinks:
                 task.sinks.effects[sink].wait_in(self._rooms[sink])
             if not mine or not isinstance(target, TransactionalSink):
                 continue
-            inputs = {tp: starts[tp] for task in mine for tp in task.inputs}
+            inputs = {
+                tp: starts[tp]._replace(task=str(task.id)) for task in mine for tp in task.inputs
+            }
             claims = await target.take_over(self._settings.id, inputs)
             for task in mine:
                 task.sinks.claims[sink] = {tp: claims[tp] for tp in task.inputs}
@@ -226,6 +229,7 @@ class Sinks:
             written,
             self._dead_letters(sink),
             self._shared_topics,
+            strength=target.strength,
         )
         began = asyncio.get_running_loop().time()
         try:
@@ -264,7 +268,7 @@ class Sinks:
     async def _commit_with_positions(
         self, target: TransactionalSink, shares: list[SinkShare], batch: Batch
     ) -> None:
-        effects = Counter(record.block.tp for record in batch.written.records)
+        effects = batch.written.counts()
         advances = [
             Advance(tp, share.claims[tp].next_offset, share.claims[tp].epoch, position, effects[tp])
             for share in shares
@@ -300,7 +304,9 @@ class Sinks:
     ) -> None:
         failure = dead_letter.Failure(reason, "", None)
         row = msgspec.json.encode(value, enc_hook=repr)
-        extra = (("onceward-sink", sink.name.encode()), ("onceward-row", row))
+        extra: Headers = (("onceward-sink", sink.name.encode()),)
+        if len(row) <= _MOST_ROW_BYTES:
+            extra = (*extra, ("onceward-row", row))
         dead_letter.emit(outputs, self._settings.dead_letter_topic, record, failure, extra)
 
     def _dead_letters(self, sink: Sink) -> bool:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from .duckdb import DuckDbSink
     from .files import FilesSink
     from .http import HttpSink
+    from .kafka import KafkaSink
     from .memory import MemoryDatabase, MemorySink
+    from .mysql import MySqlSink
     from .postgres import PostgresSink
+    from .redis import RedisSink
     from .seen import SeenKeys, SqliteSeenKeys
     from .sqlite import SqliteSink
 
@@ -31,9 +34,12 @@ __all__ = [
     "EffectId",
     "FilesSink",
     "HttpSink",
+    "KafkaSink",
     "MemoryDatabase",
     "MemorySink",
+    "MySqlSink",
     "PostgresSink",
+    "RedisSink",
     "SeenKeys",
     "Sink",
     "SinkError",
@@ -54,9 +60,12 @@ if not TYPE_CHECKING:
             "DuckDbSink": "duckdb",
             "FilesSink": "files",
             "HttpSink": "http",
+            "KafkaSink": "kafka",
             "MemoryDatabase": "memory",
             "MemorySink": "memory",
+            "MySqlSink": "mysql",
             "PostgresSink": "postgres",
+            "RedisSink": "redis",
             "SeenKeys": "seen",
             "SqliteSeenKeys": "seen",
             "SqliteSink": "sqlite",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from .rows import Deletion, Row, runs
+from .rows import Deletion, Row, rows_alike, runs
 
 
 class Change(NamedTuple):
@@ -17,17 +17,17 @@ class Change(NamedTuple):
     rows: list[Row]
 
 
-def columns_in(values: Iterable[Row | Deletion]) -> set[tuple[str, ...]]:
+def columns_in(values: Sequence[Row | Deletion]) -> set[tuple[str, ...]]:
     """The different lists of columns that occur."""
+    if (alike := rows_alike(values)) is not None:
+        return {alike[0]}
     return {tuple(v.key) if isinstance(v, Deletion) else tuple(v) for v in values}
 
 
 def insertions(values: Sequence[Row | Deletion]) -> Iterator[Change]:
     """Every row by itself; rows between two deletions are grouped by their columns."""
-    rows = [value for value in values if not isinstance(value, Deletion)]
-    shapes = columns_in(rows)
-    if len(shapes) == 1 and len(rows) == len(values):
-        yield Change(False, shapes.pop(), rows)
+    if (alike := rows_alike(values)) is not None:
+        yield Change(False, *alike)
         return
     groups: dict[tuple[str, ...], list[Row]] = {}
     for run in runs(values):

@@ -12,6 +12,7 @@ in.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from onceward.broker.client import TopicPartition
 
 from .effects import Batch
 from .errors import SinkError, SinkFenced, SinkTimeout, SinkUnavailable
+from .fault import check_text, column_at_fault
 from .positions import Advance, Claim, Position, PositionTable, Start
 from .sink import TransactionalSink
 
@@ -39,19 +41,25 @@ class _Part(NamedTuple):
     is_bad: bool = False
 
 
+class _RowRefused(SinkError):
+    """Something in the batch is not taken, and the transaction is over."""
+
+
 class DatabaseSink(TransactionalSink):
     """Implement ``connect`` and ``apply``; ``judge`` says what the driver's errors mean.
 
     Everything runs in one thread of the sink's own, one call at a time; a call that takes longer
     than ``timeout`` seconds is interrupted, where the driver can, and counts as unknown. When
     ``apply`` raises because of a row, the batch is halved within savepoints until the bad rows are
-    alone, so it may be called several times with parts of a batch.
+    alone, so it may be called several times with parts of a batch. Without savepoints the halves
+    are tried in transactions that are rolled back.
     """
 
     placeholder: ClassVar[str] = "?"
     quote: ClassVar[str] = '"'
     key_text: ClassVar[str] = "TEXT"
     """A text type that may be part of a primary key."""
+    has_savepoints: ClassVar[bool] = True
 
     def __init__(self, name: str, *, on_error: str | None = None, timeout: float = 10.0) -> None:
         super().__init__(name, on_error=on_error)
@@ -86,6 +94,11 @@ class DatabaseSink(TransactionalSink):
         """An exception of the driver in one sentence."""
         return f"{type(error).__name__}: {error}"
 
+    def check_value(self, column: str, value: Any) -> None:
+        """Raises when the value of a column is not taken by itself, so that a refusal can name the
+        column. No transaction depends on it."""
+        check_text(column, value)
+
     def begin(self) -> None:
         self.execute("BEGIN")
 
@@ -94,6 +107,12 @@ class DatabaseSink(TransactionalSink):
 
     def forget_schema(self) -> None:
         """Something was rolled back: what is known about the tables may be wrong."""
+
+    def advance(
+        self, positions: PositionTable, advances: Sequence[Advance]
+    ) -> TopicPartition | None:
+        """Move the positions within the transaction; the first one that is not ours any more."""
+        return positions.advance(self.execute, advances)
 
     # for subclasses
 
@@ -147,16 +166,23 @@ class DatabaseSink(TransactionalSink):
         positions = self._positions(batch.app)
 
         def work() -> None:
-            lost = positions.advance(self.execute, advances)
+            lost = self.advance(positions, advances)
             if lost is not None:
                 raise SinkFenced(f"{self.describe()}: {lost} belongs to another worker now")
             batch.connection = self._connection
-            self._apply(batch)
+            if self.has_savepoints:
+                self._apply(batch)
+            else:
+                self._apply_or_end(batch)
             if batch.refused:
                 refused = [(batch.ids()[index], reason) for index, reason in batch.refused]
                 positions.keep_refused(self.execute, refused, advances)
 
-        await self._run(lambda: self._in_transaction(work))
+        try:
+            await self._run(lambda: self._in_transaction(work))
+        except _RowRefused:
+            await self._run(lambda: self._sort_out(batch))
+            await self._run(lambda: self._in_transaction(work))
 
     # within the thread
 
@@ -179,8 +205,8 @@ class DatabaseSink(TransactionalSink):
                 continue
             error = self._try(batch.part(start, stop))
             if error is None:
-                self.execute("RELEASE SAVEPOINT onceward")
-                if parts:
+                if parts:  # the last one ends with the transaction
+                    self.execute("RELEASE SAVEPOINT onceward")
                     self.execute("SAVEPOINT onceward")
                 if is_first:
                     parts[-1] = parts[-1]._replace(is_bad=True)
@@ -190,7 +216,7 @@ class DatabaseSink(TransactionalSink):
             if stop - start > 1:
                 parts += halves
             else:
-                batch.refuse(start, self.reason(error))
+                batch.refuse(start, self._reason_of_row(error, batch.values[start]))
                 if not parts:
                     self.execute("RELEASE SAVEPOINT onceward")
 
@@ -208,6 +234,65 @@ class DatabaseSink(TransactionalSink):
             del part.refused[known:]
             return error
         return None
+
+    def _reason_of_row(self, error: Exception, value: Any) -> str:
+        text = self.reason(error)
+        column = column_at_fault(value, self.check_value)
+        if column is None or re.search(rf"[\"'.(]{re.escape(column)}\b", text):
+            return text
+        return f"{text} in column {column!r}"
+
+    # without savepoints
+
+    def _apply_or_end(self, batch: Batch) -> None:
+        """What is not refused yet."""
+        refused = {refusal.at for refusal in batch.refused}
+        rest = [at for at in range(len(batch)) if at not in refused]
+        error = self._try_only(batch, rest)
+        if error is not None:
+            raise _RowRefused(f"{self.describe()}: {self.reason(error)}") from error
+
+    def _sort_out(self, batch: Batch) -> None:
+        """Refuse rows that are not taken by themselves, then those not beside the others."""
+        rest = self._taken(batch, [], list(range(len(batch))))
+        if self._trial(batch, rest) is not None:
+            self._taken(batch, [], rest, together=True)
+
+    def _taken(
+        self, batch: Batch, before: list[int], part: list[int], *, together: bool = False
+    ) -> list[int]:
+        """``before`` and what is taken of ``part``; the others are refused."""
+        error = self._trial(batch, before + part if together else part)
+        if error is None:
+            refused = {refusal.at for refusal in batch.refused}
+            return before + [at for at in part if at not in refused]
+        if len(part) <= 1:
+            for at in part:
+                batch.refuse(at, self._reason_of_row(error, batch.values[at]))
+            return before
+        middle = len(part) // 2
+        before = self._taken(batch, before, part[:middle], together=together)
+        return self._taken(batch, before, part[middle:], together=together)
+
+    def _trial(self, batch: Batch, indexes: list[int]) -> Exception | None:
+        """What these rows meet in a transaction that is rolled back."""
+        self.begin()
+        try:
+            return self._try_only(batch, indexes)
+        finally:
+            self.forget_schema()
+            self.execute("ROLLBACK")
+
+    def _try_only(self, batch: Batch, indexes: Sequence[int]) -> Exception | None:
+        whole = len(indexes) == len(batch)
+        part = batch if whole else batch.only(indexes)
+        error = self._try(part)
+        if error is None and not whole:
+            for at, reason in part.refused:
+                batch.refuse(indexes[at], reason)
+        return error
+
+    # transactions and connections
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
         self.begin()

@@ -8,16 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import ConfigurationError
 from .changes import Change, columns_in, insertions, upserts
 from .database import DatabaseSink
 from .effects import Batch
 from .errors import SinkError, SinkUnavailable
 from .names import listed, quoted, table_parts
-from .positions import Advance
 from .postgres_types import TAKES, JsonText, adapt, sql_type, sql_type_of
-from .rows import Deletion, Row, columns_of
-from .table import Mode, TableRows
+from .rows import Deletion, Row
+from .table import Mode, SqlTable
 
 try:
     import duckdb
@@ -32,11 +30,7 @@ _EXACT: Final[Mapping[str, type]] = {
 _OF_THE_ROW: Final = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 
 
-class _Refused(SinkError):
-    """Something in the batch is not taken: nothing of it happened."""
-
-
-class DuckDbSink(TableRows, DatabaseSink):
+class DuckDbSink(SqlTable, DatabaseSink):
     """Transactional: every row appears exactly once, whatever crashes.
 
     DuckDB lets *one process* open a file for writing: run one worker, with as many coroutines as
@@ -53,6 +47,7 @@ class DuckDbSink(TableRows, DatabaseSink):
     """
 
     takes = TAKES
+    has_savepoints = False
 
     def __init__(
         self,
@@ -68,29 +63,29 @@ class DuckDbSink(TableRows, DatabaseSink):
         on_error: str | None = None,
         timeout: float = 30.0,
     ) -> None:
-        super().__init__(name or table, key=key, mode=mode, on_error=on_error)
+        super().__init__(
+            table,
+            key=key,
+            mode=mode,
+            value_type=value_type,
+            create=create,
+            add_columns=add_columns,
+            name=name,
+            on_error=on_error,
+        )
         self.timeout = timeout
         self.path = str(path)
-        self.table = table
         self._parts = table_parts(table, self.name)
         self._quoted = ".".join(map(quoted, self._parts))
-        self._create = create
-        self._add_columns = add_columns
-        self._declared = {} if value_type is None else columns_of(value_type, _duckdb_type)
-        if create and not self._declared:
-            raise ConfigurationError(
-                f"sink {self.name!r}: create=True needs value_type=, whose fields are the columns"
-            )
-        if self._declared and (missing := [c for c in self.key if c not in self._declared]):
-            raise ConfigurationError(
-                f"sink {self.name!r}: key {missing[0]!r} is no field of value_type"
-            )
 
     def describe(self) -> str:
         return f"sink {self.name!r} (table {self.table} of {self.path})"
 
     def adapt(self, value: Any) -> Any:
         return adapt(value)
+
+    def sql_type(self, kind: Any) -> str:
+        return _duckdb_type(kind)
 
     # DatabaseSink
 
@@ -121,95 +116,33 @@ class DuckDbSink(TableRows, DatabaseSink):
         return SinkUnavailable(text)
 
     def reason(self, error: Exception) -> str:
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"[:1000]
+        text = str(error).partition("\nLINE 1: ")[0]  # what comes is the statement
+        return f"{type(error).__name__}: {' '.join(text.split())}"[:1000]
+
+    def check_value(self, column: str, value: Any) -> None:
+        kind = self._columns_there()[column]
+        self.execute(f"SELECT ?::{kind}", [_fitted(value, kind)])
 
     def prepare(self) -> None:
         self._in_transaction(self._check_tables)
 
-    async def commit(self, batch: Batch, advances: Sequence[Advance]) -> None:
-        try:
-            await super().commit(batch, advances)
-        except _Refused:
-            await self._run(lambda: self._sort_out(batch))
-            await super().commit(batch, advances)
-
     def apply(self, batch: Batch) -> None:
-        refused = {refusal.at for refusal in batch.refused}
-        values = [value for at, value in enumerate(batch.values) if at not in refused]
-        self._write(values)
-
-    # refused rows
-
-    def _apply(self, batch: Batch) -> None:
-        """Without savepoints an error ends the transaction."""
-        try:
-            self.apply(batch)
-        except Exception as error:
-            verdict = self.judge(error)
-            if verdict is not None:
-                raise verdict from error
-            raise _Refused(f"{self.describe()}: {self.reason(error)}") from error
-
-    def _sort_out(self, batch: Batch) -> None:
-        """Refuse rows that are not taken by themselves, then those not beside the others."""
-        lacking = self._lacking(batch.values, self._columns_there())
-        rest = []
-        for at, value in enumerate(batch.values):
-            row = value.key if isinstance(value, Deletion) else value
-            wrong = next((column for column in row if column in lacking), None)
-            if wrong is None or self._add_columns:
-                rest.append(at)
-            else:
-                batch.refuse(at, f"the table has no column {wrong!r}")
-        rest = self._taken(batch, [], rest)
-        if self._trial(batch, rest) is not None:
-            self._taken(batch, [], rest, together=True)
-
-    def _taken(
-        self, batch: Batch, before: list[int], part: list[int], *, together: bool = False
-    ) -> list[int]:
-        """``before`` and what is taken of ``part``; the others are refused."""
-        error = self._trial(batch, before + part if together else part)
-        if error is None:
-            return before + part
-        if len(part) <= 1:
-            for at in part:
-                batch.refuse(at, self.reason(error))
-            return before
-        middle = len(part) // 2
-        before = self._taken(batch, before, part[:middle], together=together)
-        return self._taken(batch, before, part[middle:], together=together)
-
-    def _trial(self, batch: Batch, indexes: list[int]) -> Exception | None:
-        """What these rows meet in a transaction that is rolled back."""
-        self.begin()
-        try:
-            self._write([batch.values[at] for at in indexes])
-        except Exception as error:
-            verdict = self.judge(error)
-            if verdict is not None:
-                raise verdict from error
-            return error
-        finally:
-            self.execute("ROLLBACK")
-        return None
-
-    # rows
-
-    def _write(self, values: Sequence[Row | Deletion]) -> None:
         columns = self._columns_there()
-        lacking = self._lacking(values, columns)
+        values = batch.values
+        lacking = {c for shape in columns_in(values) for c in shape if c not in columns}
         if lacking and not self._add_columns:
-            raise duckdb.InvalidInputException(f"the table has no column {min(lacking)!r}")
-        for column in sorted(lacking):
-            kind = self._declared.get(column)
-            if kind is None:
-                kind = _in_duckdb(sql_type_of([row.get(column) for row in _rows(values)]))
-            self._add_column(column, kind)
-        if lacking:
+            values = self.refuse_lacking(batch, lacking)
+        elif lacking:
+            for column in sorted(lacking):
+                kind = self._declared.get(column)
+                if kind is None:
+                    kind = _in_duckdb(sql_type_of([row.get(column) for row in _rows(values)]))
+                self._add_column(column, kind)
             columns = self._columns_there()
         for change in self._changes(values, columns):
             self._run_change(change, columns)
+
+    # rows
 
     def _changes(
         self, values: Sequence[Row | Deletion], columns: Mapping[str, str]
@@ -265,23 +198,16 @@ class DuckDbSink(TableRows, DatabaseSink):
         columns = self._columns_there()
         if not columns:
             if not self._create:
-                raise SinkError(
-                    f"{self.describe()}: there is no such table; create it, or give create=True "
-                    "and value_type="
-                )
+                raise self.no_table()
             parts = [f"{quoted(column)} {kind}" for column, kind in self._declared.items()]
             if self.key:
                 parts.append(f"PRIMARY KEY ({listed(self.key)})")
             self.execute(f"CREATE TABLE {self._quoted} ({', '.join(parts)})")
             columns = self._columns_there()
-        lacking = [column for column in self._declared if column not in columns]
-        if lacking and not self._add_columns:
-            raise SinkError(
-                f"{self.describe()}: the table has no column {lacking[0]!r}; add it, or give "
-                "add_columns=True"
-            )
+        lacking = self.lacking(columns)
         for column in lacking:
             self._add_column(column, self._declared[column])
+        self.check_key([*columns, *lacking])
         if self.mode is Mode.UPSERT:
             keys = listed(self.key)
             try:
@@ -290,10 +216,7 @@ class DuckDbSink(TableRows, DatabaseSink):
                     f"FROM {self._quoted} ON CONFLICT ({keys}) DO NOTHING"
                 )
             except duckdb.BinderException as error:
-                raise SinkError(
-                    f"{self.describe()}: upsert needs a primary key or unique constraint over "
-                    f"exactly {', '.join(self.key)} ({self.reason(error)})"
-                ) from error
+                raise self.no_unique_key(f" ({self.reason(error)})") from error
 
     def _columns_there(self) -> dict[str, str]:
         """Types by name."""
@@ -305,9 +228,6 @@ class DuckDbSink(TableRows, DatabaseSink):
             (self._parts[-1], schema),
         ).fetchall()
         return dict(found)
-
-    def _lacking(self, values: Sequence[Row | Deletion], columns: Mapping[str, str]) -> set[str]:
-        return {c for shape in columns_in(values) for c in shape if c not in columns}
 
     def _add_column(self, column: str, kind: str) -> None:
         self.execute(f"ALTER TABLE {self._quoted} ADD COLUMN {quoted(column)} {kind}")

@@ -3,7 +3,9 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import enum
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +14,41 @@ import msgspec
 from onceward.broker.client import TopicPartition
 
 from ..engine.block import Block, RecordAt
+from ..engine.kernel import EffectLists
 from .errors import SinkError
+
+Origin = tuple[int, Block, int, str]
+"""See ``kernel.EffectLists``."""
 
 _CHECK_EVERY: Final = 64
 """Values between two looks at how much waits, if they are small."""
 _FEWEST_ROWS: Final = 16
 _OVERHEAD_BYTES: Final = 16
+
+
+class Strength(enum.StrEnum):
+    """What a crash at any moment does to the effects of a sink.
+
+    TRANSACTIONAL      nothing: effects and position change together, every effect appears once,
+                       under every processing guarantee but at most once
+    IDEMPOTENT_BY_KEY  effects are repeated with the same key, and the system ignores the second
+    AT_LEAST_ONCE      effects since the last commit may be repeated
+
+    Under at most once a crash loses the effects since the last commit with any sink.
+    """
+
+    TRANSACTIONAL = "transactional"
+    IDEMPOTENT_BY_KEY = "idempotent by key"
+    AT_LEAST_ONCE = "at least once"
+
+
+_AFTER_REFUSAL: Final[Mapping[Strength, str]] = {
+    Strength.TRANSACTIONAL: "Nothing since the last commit was written; correct the table",
+    Strength.IDEMPOTENT_BY_KEY: "Other effects since the last commit may be there, and will be "
+    "repeated with the same keys; correct the system",
+    Strength.AT_LEAST_ONCE: "Other effects since the last commit may be there, and may be "
+    "repeated; correct the system",
+}
 
 
 class EffectId(NamedTuple):
@@ -78,29 +109,17 @@ class Room:
         self.max_rows = min(self.max_rows * 2, self._most_rows)
 
 
-class Effects:
-    """What one task wrote to one sink since the last cut: parallel lists.
+class Effects(EffectLists):
+    """What one task wrote to one sink since the last cut: ``kernel.EffectLists`` that know how much
+    of it may wait."""
 
-    Whoever has ``check_at`` values in it must call ``is_full``.
-    """
-
-    __slots__ = (
-        "_bytes",
-        "_marked",
-        "_room",
-        "_rows",
-        "agents",
-        "blocks",
-        "check_at",
-        "indexes",
-        "values",
-    )
+    __slots__ = ("_bytes", "_marked", "_room", "_rows")
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.blocks: list[Block] = []
-        self.indexes: list[int] = []
-        self.agents: list[str] = []
+        self.values = []
+        self.origins = []
+        self.last_block = self.last_agent = None
+        self.next_index = 0
         self.check_at = 1
         self._marked = 0
         self._room: Room | None = None
@@ -108,13 +127,6 @@ class Effects:
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def add(self, value: Any, block: Block, index: int, agent: str) -> None:
-        """``value`` is caused by record ``index`` of ``block``."""
-        self.values.append(value)
-        self.blocks.append(block)
-        self.indexes.append(index)
-        self.agents.append(agent)
 
     def wait_in(self, room: Room) -> None:
         """What is added counts there until it is taken. Only while there is nothing."""
@@ -138,18 +150,20 @@ class Effects:
     def roll_back(self) -> None:
         """Undo everything since ``mark``."""
         size = self._marked
-        for column in (self.values, self.blocks, self.indexes, self.agents):
-            del column[size:]
+        del self.values[size:]
+        while self.origins and self.origins[-1][0] >= size:
+            self.origins.pop()
+        self.last_block = None
 
     def take(self) -> Written:
         """Hand over everything collected and start empty."""
-        records = [RecordAt(block, at) for block, at in zip(self.blocks, self.indexes, strict=True)]
-        taken = Written(self.values, records, self.agents)
+        taken = Written(self.values, self.origins)
         self.clear()
         return taken
 
     def clear(self) -> None:
-        self.values, self.blocks, self.indexes, self.agents = [], [], [], []
+        self.values, self.origins = [], []
+        self.last_block = None
         self.check_at = 1
         self._marked = 0
         if self._room is not None:
@@ -177,36 +191,75 @@ def size_of(value: Any) -> int:
 
 @dataclass(slots=True)
 class Written:
-    """Effects in the order they were written: values, the records behind them, the agents."""
+    """Effects in the order they were written: values, and where they come from as in
+    ``kernel.EffectLists``."""
 
     values: list[Any] = field(default_factory=list)
-    records: list[RecordAt] = field(default_factory=list)
-    agents: list[str] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    _records: list[RecordAt] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def records(self) -> list[RecordAt]:
+        """The record behind each value."""
+        if self._records is None:
+            self._records = [
+                RecordAt(block, at)
+                for count, block, index, _ in self._runs()
+                for at in range(index, index + count)
+            ]
+        return self._records
+
+    def counts(self) -> Counter[TopicPartition]:
+        """How many values there are by the partition of their record."""
+        counts: Counter[TopicPartition] = Counter()
+        for count, block, _, _ in self._runs():
+            counts[block.tp] += count
+        return counts
+
     def extend(self, other: Written) -> None:
+        size = len(self.values)
         self.values += other.values
-        self.records += other.records
-        self.agents += other.agents
+        for start, block, index, agent in other.origins:
+            self.origins.append((size + start, block, index, agent))
+        self._records = None
+
+    def part(self, start: int, stop: int) -> Written:
+        """Effects ``start`` to ``stop`` (exclusive)."""
+        origins = []
+        at = 0
+        for count, block, index, agent in self._runs():
+            first, last = max(at, start), min(at + count, stop)
+            if first < last:
+                origins.append((first - start, block, index + first - at, agent))
+            at += count
+        return Written(self.values[start:stop], origins)
 
     def only(self, indexes: Sequence[int]) -> Written:
         """The effects at ``indexes``."""
-        return Written(
-            [self.values[at] for at in indexes],
-            [self.records[at] for at in indexes],
-            [self.agents[at] for at in indexes],
-        )
+        kept = Effects()
+        agents = [agent for count, _, _, agent in self._runs() for _ in range(count)]
+        for at in indexes:
+            kept.add(self.values[at], *self.records[at], agents[at])
+        return kept.take()
 
     def ids(self) -> Iterator[EffectId]:
         """One per effect, in order."""
         counts: dict[tuple[TopicPartition, int, str], int] = {}
-        for record, agent in zip(self.records, self.agents, strict=True):
-            tp, offset = record.block.tp, record.offset
-            number = counts.get((tp, offset, agent), 0)
-            counts[tp, offset, agent] = number + 1
-            yield EffectId(tp.topic, tp.partition, offset, agent, number)
+        for count, block, index, agent in self._runs():
+            tp = block.tp
+            for offset in block.offsets[index : index + count]:
+                number = counts.get((tp, offset, agent), 0)
+                counts[tp, offset, agent] = number + 1
+                yield EffectId(tp.topic, tp.partition, offset, agent, number)
+
+    def _runs(self) -> Iterator[tuple[int, Block, int, str]]:
+        """Origins with the count of their values instead of the first one's number."""
+        ends = [start for start, *_ in self.origins[1:]] + [len(self.values)]
+        for (start, block, index, agent), end in zip(self.origins, ends, strict=False):
+            yield end - start, block, index, agent
 
 
 class Refusal(NamedTuple):
@@ -221,7 +274,8 @@ class Batch:
     """Effects for ``Sink.apply``, in the order they were written.
 
     ``values`` is enough for most sinks; iterating gives whole ``Effect``s. ``connection`` is the
-    open transaction's, where the helper has one. ``sink`` is its description, for messages.
+    open transaction's, where the helper has one. ``sink`` is its description, and ``strength`` its
+    strength, for messages.
     """
 
     app: str
@@ -232,7 +286,10 @@ class Batch:
     connection: Any = None
     refused: list[Refusal] = field(default_factory=list)
     start: int = 0
+    strength: Strength = Strength.TRANSACTIONAL
     _ids: list[EffectId] | None = None
+    _whole: Batch | None = None
+    _places: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.written)
@@ -248,7 +305,11 @@ class Batch:
     def ids(self) -> list[EffectId]:
         """One per effect, in order."""
         if self._ids is None:
-            self._ids = list(self.written.ids())
+            if self._whole is None:
+                self._ids = list(self.written.ids())
+            else:
+                whole = self._whole.ids()
+                self._ids = [whole[at] for at in self._places]
         return self._ids
 
     def place(self, index: int) -> str:
@@ -264,30 +325,41 @@ class Batch:
         """
         if not self.dead_letters:
             raise SinkError(
-                f"{self.sink} refuses what was written for {self.place(index)}: {reason}. Nothing "
-                "since the last commit was written; correct the table or the agent and start the "
-                'worker again, or set on_error="dead_letter"'
+                f"{self.sink} refuses what was written for {self.place(index)}: {reason}. "
+                f"{_AFTER_REFUSAL[self.strength]} or the agent and start the worker again, or set "
+                'on_error="dead_letter"'
             )
         self.refused.append(Refusal(self.start + index, reason))
 
     def part(self, start: int, stop: int) -> Batch:
         """Effects ``start`` to ``stop`` (exclusive), with the same keys; what it refuses, this one
         does."""
-        written = self.written
         return Batch(
             self.app,
             self.sink,
-            Written(
-                written.values[start:stop],
-                written.records[start:stop],
-                written.agents[start:stop],
-            ),
+            self.written.part(start, stop),
             self.dead_letters,
             self.shared_topics,
             self.connection,
             self.refused,
             self.start + start,
-            self.ids()[start:stop],
+            self.strength,
+            _whole=self,
+            _places=range(start, stop),
+        )
+
+    def only(self, indexes: Sequence[int]) -> Batch:
+        """The effects at ``indexes``, with the same keys; what it refuses is its own."""
+        return Batch(
+            self.app,
+            self.sink,
+            self.written.only(indexes),
+            self.dead_letters,
+            self.shared_topics,
+            self.connection,
+            strength=self.strength,
+            _whole=self,
+            _places=indexes,
         )
 
     def _key(self, id_: EffectId) -> str:

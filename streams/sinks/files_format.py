@@ -49,7 +49,9 @@ class JsonLinesFormat(Format):
         try:
             return Encoded(msgspec.json.Encoder().encode_lines(rows), [])
         except _BAD_VALUE:
-            return _one_by_one(rows, lambda row: msgspec.json.encode(row) + b"\n")
+            return _one_by_one(
+                rows, lambda row: msgspec.json.encode(row) + b"\n", msgspec.json.encode
+            )
 
 
 class CsvFormat(Format):
@@ -74,7 +76,7 @@ class CsvFormat(Format):
                 raise ValueError(_unknown(row, known))
             return str(write([_field(row.get(name)) for name in columns])).encode()
 
-        body, bad = _one_by_one(rows, line)
+        body, bad = _one_by_one(rows, line, lambda value: str(write([_field(value)])).encode())
         return Encoded(str(write(columns)).encode() + body, bad)
 
 
@@ -117,7 +119,7 @@ class ParquetFormat(Format):
         ]
         refused = {at for at, _ in bad}
         try:
-            table = self._table([row for at, row in enumerate(rows) if at not in refused])
+            data = self._data([row for at, row in enumerate(rows) if at not in refused])
         except self._invalid:
             bad += [
                 (at, why)
@@ -125,16 +127,18 @@ class ParquetFormat(Format):
                 if at not in refused and (why := self._complaint(row)) is not None
             ]
             refused = {at for at, _ in bad}
-            table = self._table([row for at, row in enumerate(rows) if at not in refused])
-        buffer = self._arrow.BufferOutputStream()
-        self._parquet.write_table(table, buffer)
-        return Encoded(buffer.getvalue().to_pybytes(), sorted(bad))
+            data = self._data([row for at, row in enumerate(rows) if at not in refused])
+        return Encoded(data, sorted(bad))
 
-    def _table(self, rows: Sequence[Row]) -> Any:
-        return self._arrow.Table.from_pylist(rows, schema=self.schema)
+    def _data(self, rows: Sequence[Row]) -> bytes:
+        buffer = self._arrow.BufferOutputStream()
+        self._parquet.write_table(self._arrow.Table.from_pylist(rows, schema=self.schema), buffer)
+        return bytes(buffer.getvalue().to_pybytes())
 
     def _complaint(self, row: Row) -> str | None:
         for field in self.schema:
+            if row.get(field.name) is None and not field.nullable:
+                return f"column {field.name!r}: there must be a value"
             try:
                 self._arrow.array([row.get(field.name)], type=field.type)
             except self._invalid as error:
@@ -192,15 +196,27 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _one_by_one(rows: Sequence[Row], encode: Callable[[Row], bytes]) -> Encoded:
+def _one_by_one(
+    rows: Sequence[Row], encode: Callable[[Row], bytes], encode_value: Callable[[Any], bytes]
+) -> Encoded:
     parts: list[bytes] = []
     bad: list[tuple[int, str]] = []
     for index, row in enumerate(rows):
         try:
             parts.append(encode(row))
         except _BAD_VALUE as error:
-            bad.append((index, str(error)))
+            bad.append((index, f"{_at_fault(row, encode_value)}{error}"))
     return Encoded(b"".join(parts), bad)
+
+
+def _at_fault(row: Row, encode_value: Callable[[Any], bytes]) -> str:
+    """Names the column whose value cannot be encoded, if it is one."""
+    for name, value in row.items():
+        try:
+            encode_value(value)
+        except _BAD_VALUE:
+            return f"column {name!r}: "
+    return ""
 
 
 def _unknown(row: Row, known: frozenset[str]) -> str:

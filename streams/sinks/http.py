@@ -13,7 +13,6 @@ import ssl
 import zlib
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -22,8 +21,9 @@ import msgspec
 from ..config import choice
 from ..engine.feed import Slot
 from ..errors import ConfigurationError
-from .effects import Batch
+from .effects import Batch, Effect
 from .errors import SinkError, SinkUnavailable
+from .http_answer import MOST_READ, Answer, Conflict, Verdict, pause, verdict
 from .rows import Deletion, Row
 from .sink import Strength
 from .table import Mode, TableRows
@@ -31,17 +31,20 @@ from .table import Mode, TableRows
 if TYPE_CHECKING:
     import httpx
 
-_MOST_READ: Final = 64 * 1024
-_SHOWN: Final = 200
 _KEEP_ALIVE_S: Final = 2.0
-_PASSING: Final = frozenset({408, 425, 429, 502, 503, 504})
-_OF_THE_SINK: Final = frozenset({401, 403, 405, 407})
+_LONGEST_URL: Final = 60_000
+"""httpx refuses one of 65,536 characters."""
 _TYPES: Final = {
     None: "application/json",
     "array": "application/json",
     "jsonl": "application/x-ndjson",
 }
-_HEADER: Final = re.compile(r"[\x20-\x7e]*")
+_HEADER_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE: Final = re.compile(r"|[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_OWN_HEADERS: Final = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
+_OF_THE_SINK: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|^407 ")
+"""What keeps connections from being made until somebody changes something: the service's
+certificate, the proxy's password."""
 
 
 class Order(enum.StrEnum):
@@ -52,35 +55,18 @@ class Order(enum.StrEnum):
     NONE = "none"
 
 
-class Conflict(enum.StrEnum):
-    """What status 409 means: the service is still busy with the same key, has the row already, or
-    does not take it."""
-
-    RETRY = "retry"
-    DONE = "done"
-    REFUSE = "refuse"
-
-
-class _Verdict(enum.Enum):
-    DONE = enum.auto()
-    LATER = enum.auto()
-    LATER_WITHIN_REASON = enum.auto()
-    REFUSED = enum.auto()
-    WRONG = enum.auto()
-
-
-class _Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class _Part(NamedTuple):
-    """One effect on its way: ``at`` in the batch, its idempotency key, its JSON."""
+    """One effect on its way: ``at`` in the batch, its idempotency key, where to, its JSON or None
+    to delete."""
 
     at: int
     key: str
-    body: bytes
+    address: str
+    body: bytes | None
+
+    @property
+    def size(self) -> int:
+        return len(self.body or b"")
 
 
 class HttpSink(TableRows):
@@ -99,9 +85,10 @@ class HttpSink(TableRows):
     most ``in_flight`` requests; ``none``: all at the same time.
 
     2xx is success; only the status is looked at. No answer within ``timeout`` seconds, 408, 425,
-    429, 502, 503 and 504 are tried again for ever, after ``Retry-After``; other 5xx for
-    ``patience`` seconds (None: for ever). 401, 403, 405, 407, 3xx, and 404 without a field in
-    ``url``, stop the worker; every other status refuses the row. ``conflict``: what 409 means.
+    429, 502, 503 and 504 are tried again for ever, after ``Retry-After`` (at most an hour); other
+    5xx for ``patience`` seconds (None: for ever). 401, 403, 405, 407, 3xx, and 404 without a field
+    in ``url``, stop the worker, as do certificates that are not right; every other status refuses
+    the row. ``conflict``: what 409 means.
 
     ``headers`` and ``token`` (sent as ``Bearer``) and the address's query are in no message.
     ``proxy`` is an address; those of the environment are not used. Raises ConfigurationError.
@@ -133,15 +120,19 @@ class HttpSink(TableRows):
         name: str | None = None,
         on_error: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError("HttpSink: the address must begin with http(s)://host")
+        try:
+            parts = urlsplit(url)
+            is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise ConfigurationError("HttpSink: the address must be http(s)://host[:port]/...")
         if "@" in parts.netloc:
             raise ConfigurationError(
                 "HttpSink: a password does not belong in the address; use headers= or token="
             )
         mode = Mode.UPSERT if method == "PUT" and key else Mode.INSERT
-        super().__init__(name or parts.hostname, key=key, mode=mode, on_error=on_error)
+        super().__init__(name or str(parts.hostname), key=key, mode=mode, on_error=on_error)
         self.url = url
         self.method = method
         self.batch = batch
@@ -167,12 +158,12 @@ class HttpSink(TableRows):
             self._headers["authorization"] = f"Bearer {token}"
         self._tls = tls
         self._proxy = proxy
+        self._connections: httpx.AsyncHTTPTransport | None = None
         self._check()
         if batch is None:
             self.batch_rows = 1_000
         elif key_field is None:
             self.strength = Strength.AT_LEAST_ONCE
-        self._connections: httpx.AsyncHTTPTransport | None = None
         self._users = 0
         self._not_before = 0.0
         self._failing: dict[str, float] = {}
@@ -194,14 +185,40 @@ class HttpSink(TableRows):
             wrong = "key_field= is for bulk bodies; a request per row has its key in key_header"
         elif self.order is Order.KEY and not self.key:
             wrong = "order='key' needs key="
-        elif not all(map(_HEADER.fullmatch, (*self._headers, *self._headers.values()))):
-            wrong = "a header or the token has a character that no header may have"
+        elif not all(map(_HEADER_NAME.fullmatch, (*self._headers, self.key_header))):
+            wrong = "a header's name has a character that none may have"
+        elif not all(map(_HEADER_VALUE.fullmatch, self._headers.values())):
+            wrong = (
+                "a header or the token has a character, or a space at an end, that none may have"
+            )
+        elif reserved := _OWN_HEADERS & {*self._headers, self.key_header.lower()}:
+            wrong = f"the header {min(reserved)!r} is not yours to set"
+        elif self.key_header.lower() in self._headers:
+            wrong = f"key_header= would replace the header {self.key_header!r}"
         if wrong is not None:
             raise ConfigurationError(f"sink {self.name!r}: {wrong}")
+        self._check_connecting()
+
+    def _check_connecting(self) -> None:
+        """What would fail at the first commit is said now. Raises ConfigurationError."""
         try:
-            import httpx  # noqa: F401 - said now, not at the first commit
+            import httpx
         except ImportError:
             raise ConfigurationError("HttpSink needs httpx: pip install 'onceward[http]'") from None
+        try:
+            httpx.URL(re.sub(r"\{(.*?)\}", "x", self.url))
+        except httpx.InvalidURL:
+            raise ConfigurationError(f"sink {self.name!r}: the address cannot be used") from None
+        if self._proxy is not None:
+            try:
+                self._open()
+            except (ValueError, ImportError) as error:
+                why = "needs httpx[socks]" if isinstance(error, ImportError) else "cannot be used"
+                raise ConfigurationError(
+                    f"sink {self.name!r}: the proxy's address {why} (it is not shown, as it may "
+                    "hold a password); one looks like http://user:password@host:3128"
+                ) from None
+            self._connections = None
 
     def describe(self) -> str:
         return f"sink {self.name!r} ({self.method} {self._host})"
@@ -254,6 +271,8 @@ class HttpSink(TableRows):
                         refused.extend(await self._deliver(batch, parts))
                     except (SinkUnavailable, SinkError) as error:
                         failures.append(error)
+                    except Exception as error:  # noqa: BLE001 - it must say of which record
+                        failures.append(self._wrong(batch, parts, f"cannot be asked: {error!r}"))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.in_flight, len(lanes))):
@@ -271,13 +290,11 @@ class HttpSink(TableRows):
         lanes: dict[Hashable, list[_Part]] = {}
         for index, effect in enumerate(batch):
             try:
-                body = self._body(effect.value, effect.key)
+                part = self._part(index, effect)
             except (ValueError, TypeError, OverflowError) as error:
                 refused.append(self._refused(batch, index, str(error)))
                 continue
-            lanes.setdefault(self._lane(effect.value, effect.id[:2]), []).append(
-                _Part(index, effect.key, body)
-            )
+            lanes.setdefault(self._lane(effect.value, effect.id[:2]), []).append(part)
         requests = [list(self._cut(parts)) for parts in lanes.values()]
         if self.order is Order.NONE:
             return [[parts] for lane in requests for parts in lane]
@@ -292,24 +309,25 @@ class HttpSink(TableRows):
         key = msgspec.json.encode([row[field] for field in self.key])
         return zlib.crc32(key) % self.in_flight
 
-    def _body(self, value: Row | Deletion, key: str) -> bytes:
+    def _part(self, index: int, effect: Effect) -> _Part:
+        """Raises ValueError, TypeError, OverflowError for what cannot be sent."""
+        value, _, key = effect
         if isinstance(value, Deletion):
-            return b""
-        return msgspec.json.encode(
-            value if self.key_field is None else {self.key_field: key, **value}
-        )
+            return _Part(index, key, self._address(value.key), None)
+        keyed = value if self.key_field is None else {self.key_field: key, **value}
+        return _Part(index, key, self._address(value), msgspec.json.encode(keyed))
 
     def _cut(self, parts: Sequence[_Part]) -> Iterator[list[_Part]]:
         """One request each."""
         taken: list[_Part] = []
         size = 0
         for part in parts:
-            is_full = len(taken) >= self.max_rows or size + len(part.body) > self.max_bytes
+            is_full = len(taken) >= self.max_rows or size + part.size > self.max_bytes
             if taken and is_full:
                 yield taken
                 taken, size = [], 0
             taken.append(part)
-            size += len(part.body)
+            size += part.size
         if taken:
             yield taken
 
@@ -318,58 +336,73 @@ class HttpSink(TableRows):
 
         Raises SinkUnavailable, SinkError.
         """
-        value = batch.values[parts[0].at]
-        answer = await self._ask(value, parts)
-        verdict = self._verdict(answer.status, value)
-        if verdict is _Verdict.DONE:
+        answer = await self._ask(batch, parts)
+        meaning = verdict(
+            answer.status,
+            self.conflict,
+            is_deletion=parts[0].body is None,
+            has_fields=bool(self._fields),
+        )
+        if meaning is Verdict.DONE:
             for part in parts:
                 self._failing.pop(part.key, None)
             return []
-        said = f"status {answer.status}: {self._shown(answer.body)}"
-        if verdict is _Verdict.WRONG:
-            raise SinkError(f"{self.describe()} answers with {said}")
-        if verdict is _Verdict.LATER or (
-            verdict is _Verdict.LATER_WITHIN_REASON and not self._is_hopeless(parts)
+        said = answer.shown(self._secrets)
+        if meaning is Verdict.WRONG:
+            raise self._wrong(batch, parts, f"answers with {said}")
+        if meaning is Verdict.LATER or (
+            meaning is Verdict.LATER_WITHIN_REASON and not self._is_hopeless(parts)
         ):
-            self._leave_alone(answer.headers)
-            raise SinkUnavailable(f"{self.describe()} answers with {said}")
+            asked = asyncio.get_running_loop().time() + pause(answer.headers)
+            self._not_before = max(self._not_before, asked)
+            raise self._later(batch, parts, f"answers with {said}")
         if len(parts) == 1:
             return [self._refused(batch, parts[0].at, said)]
         middle = len(parts) // 2
         first = await self._deliver(batch, parts[:middle])
         return first + await self._deliver(batch, parts[middle:])
 
-    async def _ask(self, value: Row | Deletion, parts: Sequence[_Part]) -> _Answer:
+    async def _ask(self, batch: Batch, parts: Sequence[_Part]) -> Answer:
         import httpx
 
-        is_deletion = isinstance(value, Deletion)
-        request = httpx.Request(
-            "DELETE" if is_deletion else self.method,
-            self._address(value),
-            content=None if is_deletion else self._content(parts),
-            headers={**self._headers, self.key_header: self._request_key(parts)},
-        )
+        is_deletion = parts[0].body is None
         try:
+            request = httpx.Request(
+                "DELETE" if is_deletion else self.method,
+                parts[0].address,
+                content=None if is_deletion else self._content(parts),
+                headers={**self._headers, self.key_header: self._request_key(parts)},
+            )
             async with asyncio.timeout(self.timeout):
                 return await self._exchange(request)
         except TimeoutError:
-            raise SinkUnavailable(
-                f"{self.describe()} did not answer within {self.timeout:g} s"
-            ) from None
+            silence = f"did not answer within {self.timeout:g} s"
+            raise self._later(batch, parts, silence) from None
         except httpx.TransportError as error:
-            raise SinkUnavailable(
-                f"{self.describe()} does not answer: {type(error).__name__}: {error}"
-            ) from error
+            told = f"does not answer: {type(error).__name__}: {error}"
+            is_ours = isinstance(error, httpx.LocalProtocolError) or _OF_THE_SINK.search(str(error))
+            raise (self._wrong if is_ours else self._later)(batch, parts, told) from error
 
-    async def _exchange(self, request: httpx.Request) -> _Answer:
+    def _later(self, batch: Batch, parts: Sequence[_Part], told: str) -> SinkUnavailable:
+        return SinkUnavailable(f"{self.describe()} {told} {self._of(batch, parts)}")
+
+    def _wrong(self, batch: Batch, parts: Sequence[_Part], told: str) -> SinkError:
+        return SinkError(f"{self.describe()} {told} {self._of(batch, parts)}")
+
+    @staticmethod
+    def _of(batch: Batch, parts: Sequence[_Part]) -> str:
+        others = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        return f"(asked for {batch.place(parts[0].at)}{others})"
+
+    async def _exchange(self, request: httpx.Request) -> Answer:
         response = await self._open().handle_async_request(request)
         try:
             body = b""
             async for chunk in response.aiter_raw():
                 body += chunk
-                if len(body) > _MOST_READ:
+                if len(body) > MOST_READ:
                     break
-            return _Answer(response.status_code, response.headers, body)
+            return Answer(response.status_code, response.headers, body)
         finally:
             await response.aclose()
 
@@ -385,14 +418,17 @@ class HttpSink(TableRows):
             )
         return self._connections
 
-    def _address(self, value: Row | Deletion) -> str:
+    def _address(self, row: Row) -> str:
+        """Raises ValueError."""
         if not self._fields:
             return self.url
-        row = value.key if isinstance(value, Deletion) else value
-        return re.sub(r"\{(.*?)\}", lambda found: quote(str(row[found[1]]), safe=""), self.url)
+        url = re.sub(r"\{(.*?)\}", lambda found: quote(str(row[found[1]]), safe=""), self.url)
+        if len(url) > _LONGEST_URL:
+            raise ValueError(f"an address of {len(url)} characters is too long")
+        return url
 
     def _content(self, parts: Sequence[_Part]) -> bytes:
-        bodies = [part.body for part in parts]
+        bodies = [part.body or b"" for part in parts]
         if self.batch == "array":
             return b"[" + b",".join(bodies) + b"]"
         if self.batch == "jsonl":
@@ -408,22 +444,6 @@ class HttpSink(TableRows):
 
     # what is answered
 
-    def _verdict(self, status: int, value: Row | Deletion) -> _Verdict:
-        if 200 <= status < 300:
-            return _Verdict.DONE
-        if isinstance(value, Deletion) and status in (404, 410):
-            return _Verdict.DONE
-        if status == 409 and self.conflict is not Conflict.REFUSE:
-            is_done = self.conflict is Conflict.DONE
-            return _Verdict.DONE if is_done else _Verdict.LATER_WITHIN_REASON
-        if status in _PASSING:
-            return _Verdict.LATER
-        if status >= 500:
-            return _Verdict.LATER_WITHIN_REASON
-        if status < 400 or status in _OF_THE_SINK or (status == 404 and not self._fields):
-            return _Verdict.WRONG
-        return _Verdict.REFUSED
-
     def _is_hopeless(self, parts: Sequence[_Part]) -> bool:
         """Whether every effect of the request has failed for longer than ``patience``."""
         if self.patience is None:
@@ -431,19 +451,6 @@ class HttpSink(TableRows):
         now = asyncio.get_running_loop().time()
         since = max(self._failing.setdefault(part.key, now) for part in parts)
         return now - since >= self.patience
-
-    def _leave_alone(self, headers: Mapping[str, str]) -> None:
-        """Note for how long the service asks for no requests. A date counts from the answer's."""
-        asked = headers.get("retry-after", "")
-        if re.fullmatch(r"\d{1,9}", asked):
-            seconds = float(asked)
-        else:
-            try:
-                until, now = (parsedate_to_datetime(t) for t in (asked, headers.get("date", "")))
-                seconds = (until - now).total_seconds()
-            except (ValueError, TypeError):
-                return
-        self._not_before = asyncio.get_running_loop().time() + seconds
 
     async def _wait_as_asked(self) -> None:
         left = self._not_before - asyncio.get_running_loop().time()
@@ -464,10 +471,3 @@ class HttpSink(TableRows):
                 'on_error="dead_letter"'
             )
         return index, reason
-
-    def _shown(self, body: bytes) -> str:
-        """The beginning, without secrets that a service sends back."""
-        text = body.decode("utf-8", "replace")
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -18,11 +18,11 @@ def table_parts(table: str, sink: str) -> list[str]:
     return [part[1:-1].replace('""', '"') if part[0] == '"' else part for part in found]
 
 
-def quoted(name: str) -> str:
-    """``name`` as an identifier."""
-    return '"' + name.replace('"', '""') + '"'
+def quoted(name: str, mark: str = '"') -> str:
+    """``name`` as an identifier, between two ``mark``."""
+    return mark + name.replace(mark, mark * 2) + mark
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], mark: str = '"') -> str:
     """Identifiers, with commas between them."""
-    return ", ".join(map(quoted, names))
+    return ", ".join(quoted(name, mark) for name in names)

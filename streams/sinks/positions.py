@@ -19,6 +19,9 @@ from .effects import EffectId
 
 Execute = Callable[[str, Sequence[Any]], Any]
 """Runs one statement; returns a DB-API cursor."""
+ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], int]
+"""Runs a statement once per row of parameters, all sent at once; returns how many rows it changed
+altogether."""
 
 
 @dataclass(slots=True)
@@ -55,11 +58,13 @@ class Position(NamedTuple):
 
 class Start(NamedTuple):
     """Where a partition is on the Kafka side: the committed offset if there is one, where the
-    engine goes on without a sink, and the first offset that is still there."""
+    engine goes on without a sink, and the first offset that is still there. Partitions with the
+    same ``task`` are read together: one effect may come from records of several of them."""
 
     committed: int | None
     position: int
     beginning: int = 0
+    task: str = ""
 
 
 def resume_at(sink: str, tp: TopicPartition, claim: Claim, start: Start, *, before: bool) -> int:
@@ -171,18 +176,35 @@ class PositionTable:
         ).fetchall()
         return {TopicPartition(row[0], row[1]): Position(*row[2:]) for row in found}
 
-    def advance(self, execute: Execute, advances: Iterable[Advance]) -> TopicPartition | None:
+    def advance(
+        self,
+        execute: Execute,
+        advances: Sequence[Advance],
+        execute_many: ExecuteMany | None = None,
+    ) -> TopicPartition | None:
         """Move positions; returns the first partition that is not ours any more."""
         statement = (
             f"UPDATE onceward_positions SET next_offset = {self._mark}, "
             f"effects = effects + {self._mark} "
             f"WHERE {self._mine} AND epoch = {self._mark} AND next_offset = {self._mark}"
         )
-        for tp, expected, epoch, next_offset, effects in advances:
-            moved = execute(statement, (next_offset, effects, *self._owner, *tp, epoch, expected))
-            if moved.rowcount != 1:
+        rows = [
+            (next_offset, effects, *self._owner, *tp, epoch, expected)
+            for tp, expected, epoch, next_offset, effects in advances
+        ]
+        if execute_many is None:
+            for advance, row in zip(advances, rows, strict=True):
+                if execute(statement, row).rowcount != 1:
+                    return advance.tp
+            return None
+        if not rows or execute_many(statement, rows) == len(rows):
+            return None
+        there = self.read(execute)
+        for tp, _, epoch, next_offset, _ in advances:
+            found = there.get(tp)
+            if found is None or (found.epoch, found.next_offset) != (epoch, next_offset):
                 return tp
-        return None
+        return advances[0].tp
 
     def keep_refused(
         self,

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from onceward.broker.client import TopicPartition
 
-from ..errors import ConfigurationError
 from .changes import Change, columns_in, insertions, upserts, upserts_in_order
 from .database import DatabaseSink
 from .effects import Batch
 from .errors import SinkError, SinkTimeout, SinkUnavailable
 from .names import listed, quoted, table_parts
-from .positions import Claim, Start
+from .positions import Advance, Claim, PositionTable, Start
+from .postgres_copy import Misfit, blocks
 from .postgres_session import (
     Address,
+    ClientCursor,
     InsufficientPrivilege,
     Session,
     is_of_the_row,
@@ -32,8 +33,8 @@ from .postgres_types import (
     tells_apart,
     transfer,
 )
-from .rows import Deletion, Row, columns_of
-from .table import Mode, TableRows
+from .rows import Deletion, Row
+from .table import Mode, SqlTable
 
 _STAGE: Final = "pg_temp.onceward_stage"
 _UNIQUE: Final = """
@@ -56,7 +57,7 @@ class _Locked(SinkUnavailable):
 _PASSING: Final[Mapping[str, type[SinkUnavailable]]] = {"55P03": _Locked, "57014": SinkTimeout}
 
 
-class PostgresSink(TableRows, DatabaseSink):
+class PostgresSink(SqlTable, DatabaseSink):
     """Transactional: every row appears exactly once, whatever crashes, with or without a key.
 
     ``dsn`` as libpq takes it (``postgresql://user:password@host:5432/database``). ``table`` is
@@ -96,26 +97,24 @@ class PostgresSink(TableRows, DatabaseSink):
         timeout: float = 30.0,
         lock_timeout: float = 2.0,
     ) -> None:
-        super().__init__(name or table, key=key, mode=mode, on_error=on_error)
+        super().__init__(
+            table,
+            key=key,
+            mode=mode,
+            value_type=value_type,
+            create=create,
+            add_columns=add_columns,
+            name=name,
+            on_error=on_error,
+        )
         self.timeout = timeout
-        self.table = table
         self._lock_timeout = lock_timeout
         self._address = Address(dsn, self.name)
         self._parts = table_parts(table, self.name)
         self._quoted = ".".join(map(quoted, self._parts))
-        self._create = create
-        self._add_columns = add_columns
-        self._declared = {} if value_type is None else columns_of(value_type, sql_type)
-        if create and not self._declared:
-            raise ConfigurationError(
-                f"sink {self.name!r}: create=True needs value_type=, whose fields are the columns"
-            )
-        if self._declared and (missing := [c for c in self.key if c not in self._declared]):
-            raise ConfigurationError(
-                f"sink {self.name!r}: key {missing[0]!r} is no field of value_type"
-            )
         self._columns: dict[str, Column] = {}
         self._copies = True
+        self._encodes = True
         self._stage: dict[str, Column] | None = None
         self._stage_is_used = False
 
@@ -124,6 +123,9 @@ class PostgresSink(TableRows, DatabaseSink):
 
     def adapt(self, value: Any) -> Any:
         return adapt(value)
+
+    def sql_type(self, kind: Any) -> str:
+        return sql_type(kind)
 
     # DatabaseSink
 
@@ -136,7 +138,20 @@ class PostgresSink(TableRows, DatabaseSink):
     def begin(self) -> None:
         self._columns = {}
         self._stage_is_used = False
+        self._encodes = True
         self._run_statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def advance(
+        self, positions: PositionTable, advances: Sequence[Advance]
+    ) -> TopicPartition | None:
+        return positions.advance(self.execute, advances, self._execute_many)
+
+    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        """In one round trip."""
+        cursor = self.connection.cursor()
+        cursor.executemany(statement, rows)
+        changed: int = cursor.rowcount
+        return changed
 
     def interrupt(self) -> None:
         connection = self.connection
@@ -167,6 +182,18 @@ class PostgresSink(TableRows, DatabaseSink):
             return await super().take_over(app, starts)
 
     def apply(self, batch: Batch) -> None:
+        known = len(batch.refused)
+        try:
+            self._write(batch)
+        except Misfit:
+            # that ended a COPY halfway: back to where the batch began, and everything by psycopg
+            self._run_statement("ROLLBACK TO SAVEPOINT onceward")
+            self.forget_schema()
+            del batch.refused[known:]
+            self._encodes = False
+            self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
         columns = self._columns or self._current_columns()
         values = batch.values
         lacking = {
@@ -200,10 +227,16 @@ class PostgresSink(TableRows, DatabaseSink):
     def _copy(self, target: str, change: Change) -> None:
         """Into the table itself, or the stage."""
         columns = [self._columns[column] for column in change.columns]
+        statement = f"COPY {target} ({listed(change.columns)}) FROM STDIN"
+        encodes = self._encodes and self.connection.info.encoding == "utf-8"
+        if encodes and (made := blocks(columns, change.rows)) is not None:
+            with self.connection.cursor().copy(f"{statement} (FORMAT BINARY)".encode()) as copy:
+                for block in made:
+                    copy.write(block)
+            return
         types, rows = transfer(columns, change.rows)
         form = "" if types is None else " (FORMAT BINARY)"
-        statement = f"COPY {target} ({listed(change.columns)}) FROM STDIN{form}"
-        with self.connection.cursor().copy(statement.encode()) as copy:
+        with self.connection.cursor().copy(f"{statement}{form}".encode()) as copy:
             if types is not None:
                 copy.set_types(types)
             write = copy.write_row
@@ -313,13 +346,21 @@ class PostgresSink(TableRows, DatabaseSink):
         """The table's columns, which stay so until the transaction ends if rows are copied into it:
         a type changed under binary rows would turn them into other values. EXPLAIN locks as an
         insertion does, and needs no other privilege."""
+        lock = ""
         if self.mode is Mode.INSERT and self._copies:
-            self._run_statement(f"EXPLAIN INSERT INTO {self._quoted} DEFAULT VALUES")
-        self._columns = self._look_up(self._quoted)
+            lock = f"EXPLAIN INSERT INTO {self._quoted} DEFAULT VALUES"
+        self._columns = self._look_up(self._quoted, after=lock)
         return self._columns
 
-    def _look_up(self, table: str) -> dict[str, Column]:
-        found = self.execute(COLUMNS, (table,)).fetchall()
+    def _look_up(self, table: str, *, after: str = "") -> dict[str, Column]:
+        """The columns there are, ``after`` a statement that goes with the question."""
+        if not after:
+            found = self.execute(COLUMNS, (table,)).fetchall()
+        else:
+            cursor = ClientCursor(self.connection)
+            cursor.execute(f"{after}; {cursor.mogrify(COLUMNS, (table,))}".encode())
+            cursor.nextset()
+            found = cursor.fetchall()
         return {row[0]: Column(*row) for row in found}
 
     def _add_column(self, column: str, kind: str) -> None:

@@ -11,6 +11,7 @@ from ..errors import ConfigurationError
 
 try:
     import psycopg
+    from psycopg import ClientCursor as ClientCursor
     from psycopg import conninfo
     from psycopg.errors import InsufficientPrivilege as InsufficientPrivilege
 except ImportError as error:

@@ -202,7 +202,7 @@ def _text(column: Column, value: Any) -> Any:
     if type(value) is bool:
         if kind == "bool":
             return value
-        return str(value).lower() if kind in _TEXTS else int(value)
+        return str(value).lower() if kind in TEXTS else int(value)
     if type(value) is bytes and kind != "bytea":
         raise TypeError(f"bytes do not fit column {column.name!r}, which is of type {column.type}")
     if kind == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
@@ -261,7 +261,7 @@ def _jsonb(types: set[type], values: Values) -> tuple[str, Values] | None:
     return "bytea", [None if value is None else b"\x01" + value.encode() for value in values]
 
 
-_TEXTS: Final = frozenset({"text", "varchar", "bpchar", "citext", "enum"})
+TEXTS: Final = frozenset({"text", "varchar", "bpchar", "citext", "enum"})
 _AS_TEXT: Final = _only("text", str, JsonText)
 _FITS: Final[Mapping[str, Fit]] = {
     "int2": _integers("int2", 15),
@@ -277,7 +277,7 @@ _FITS: Final[Mapping[str, Fit]] = {
     "bytea": _only("bytea", bytes),
     "json": _AS_TEXT,
     "jsonb": _jsonb,
-    **dict.fromkeys(_TEXTS, _AS_TEXT),
+    **dict.fromkeys(TEXTS, _AS_TEXT),
 }
 _EXACT: Final[Mapping[str, type]] = {
     **dict.fromkeys(("int2", "int4", "int8"), int),

@@ -7,17 +7,21 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from ..errors import ConfigurationError
 from ..serde.json import is_pydantic
+from .rows_kernel import shape
 
 Row = dict[str, Any]
 PLAIN: Final = frozenset({int, str, float, bytes, type(None)})
 """Types every database takes as they are."""
-
+_AS_TEXT: Final = frozenset({Decimal, datetime, date, time, timedelta})
+"""Common types that are text in JSON."""
 
 _CLASS_VAR: Final[object] = typing.ClassVar
 
@@ -84,6 +88,8 @@ def plain(value: Any) -> Any:
     text, enums as their values, containers and models as JSON text. Raises TypeError."""
     if type(value) in PLAIN:
         return value
+    if type(value) in _AS_TEXT:
+        return msgspec.to_builtins(value)
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, bytearray | memoryview):
@@ -95,8 +101,20 @@ def plain(value: Any) -> Any:
     return built if type(built) in PLAIN else msgspec.json.encode(built).decode()
 
 
+def rows_alike(values: Sequence[Row | Deletion]) -> tuple[tuple[str, ...], list[Row]] | None:
+    """The columns and the rows, when these are all there is and have the same columns in the same
+    order."""
+    rows = cast("list[Row]", values if isinstance(values, list) else list(values))
+    columns = shape(rows)
+    return None if columns is None else (columns, rows)
+
+
 def runs(values: Sequence[Row | Deletion]) -> Iterator[Run]:
     """Split into runs, in order: rows of one key must be written in the order they came."""
+    if (alike := rows_alike(values)) is not None:
+        columns, rows = alike
+        yield Run(False, columns, 0, rows)
+        return
     current: Run | None = None
     for index, value in enumerate(values):
         is_deletion = type(value) is Deletion

@@ -95,18 +95,10 @@ class SeenKeys(DatabaseSink):
         await self._run(lambda: self._in_transaction(lambda: self._end_cut(batch, advances)))
 
     async def _deliver(self, batch: Batch, indexes: Sequence[int]) -> None:
-        ids = [batch.ids()[at] for at in indexes]
-        part = Batch(
-            batch.app,
-            batch.sink,
-            batch.written.only(indexes),
-            batch.dead_letters,
-            batch.shared_topics,
-            _ids=ids,
-        )
+        part = batch.only(indexes)
         await self.sink.deliver(part)
         reasons = dict(part.refused)
-        had: Seen = {id_: reasons.get(at) for at, id_ in enumerate(ids)}
+        had: Seen = {id_: reasons.get(at) for at, id_ in enumerate(part.ids())}
         await self._run(lambda: self._in_transaction(lambda: self._note(batch.app, had)))
         batch.refused += [Refusal(indexes[at], why) for at, why in part.refused]
 

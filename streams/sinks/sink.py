@@ -8,7 +8,6 @@ positions, skips what is there already after a crash and fences workers that los
 
 from __future__ import annotations
 
-import enum
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
@@ -17,31 +16,16 @@ from typing import Any
 from onceward.broker.client import TopicPartition
 
 from ..config import ErrorPolicy, choice
-from ..engine.context import CURRENT
 from ..engine.feed import Slot
+from ..engine.kernel import SinkWrite
 from ..errors import ConfigurationError, OutsideAgentError
 from .effects import Batch
+from .effects import Strength as Strength
 from .errors import SinkError
 from .positions import Advance, Claim, Position, Start
 
 
-class Strength(enum.StrEnum):
-    """What a crash at any moment does to the effects of a sink.
-
-    TRANSACTIONAL      nothing: effects and position change together, every effect appears once,
-                       under every processing guarantee but at most once
-    IDEMPOTENT_BY_KEY  effects are repeated with the same key, and the system ignores the second
-    AT_LEAST_ONCE      effects since the last commit may be repeated
-
-    Under at most once a crash loses the effects since the last commit with any sink.
-    """
-
-    TRANSACTIONAL = "transactional"
-    IDEMPOTENT_BY_KEY = "idempotent by key"
-    AT_LEAST_ONCE = "at least once"
-
-
-class Sink(ABC):
+class Sink(SinkWrite, ABC):
     """A declared sink; ``name`` is unique in its app and must stay the same over restarts.
 
     ``on_error``: ``stop`` or ``dead_letter``, for effects the system refuses; default: the app's
@@ -73,22 +57,6 @@ class Sink(ABC):
         return f"sink {self.name!r}"
 
     # for agents
-
-    def write(self, value: Any, *, key: Any = None) -> Awaitable[None]:
-        """Write one effect of the record being handled; await the result (it is cheap).
-
-        It appears in the system with the commit that covers the record, or never. What ``None``
-        and ``key`` mean is the sink's business: a table deletes the row with that key. Raises
-        OutsideAgentError, and TypeError or ValueError for what the sink cannot write.
-        """
-        slot = CURRENT.get()
-        effects = slot.effects.get(self) if type(slot) is Slot else None
-        if effects is None or type(slot) is not Slot or slot.block is None:
-            raise self._outside(type(slot) is Slot)
-        effects.add(self.encode(value, key, slot), slot.block, slot.index, slot.feed.node.name)
-        if len(effects) >= effects.check_at and effects.is_full():
-            slot.task.ask_for_commit()
-        return slot.done
 
     def delete(self, key: Any) -> Awaitable[None]:
         """Write a tombstone: ``write(None, key=key)``."""

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from onceward.broker.client import TopicPartition
 
-from ..errors import ConfigurationError
 from .database import DatabaseSink
 from .effects import Batch
 from .errors import SinkError, SinkUnavailable
 from .positions import Position
-from .rows import Run, columns_of, runs
-from .table import Mode, TableRows
+from .rows import Run, runs
+from .table import Mode, SqlTable
 
 _PASSING: Final = frozenset(
     {
@@ -40,7 +39,7 @@ _OF_THE_ROW: Final = frozenset(
 _SQL_TYPES: Final = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
 
 
-class SqliteSink(TableRows, DatabaseSink):
+class SqliteSink(SqlTable, DatabaseSink):
     """Transactional: every row appears exactly once, whatever crashes.
 
     ``path`` of the database, shared by the workers of one machine; ``table`` as in SQL. Rows are
@@ -70,27 +69,27 @@ class SqliteSink(TableRows, DatabaseSink):
         timeout: float = 10.0,
         busy_timeout: float = 5.0,
     ) -> None:
-        super().__init__(name or table, key=key, mode=mode, on_error=on_error)
+        super().__init__(
+            table,
+            key=key,
+            mode=mode,
+            value_type=value_type,
+            create=create,
+            add_columns=add_columns,
+            name=name,
+            on_error=on_error,
+        )
         self.timeout = timeout
         self.path = str(path)
-        self.table = table
-        self._create = create
-        self._add_columns = add_columns
         self._busy_timeout = busy_timeout
-        self._declared = {} if value_type is None else columns_of(value_type, _sql_type)
-        if create and not self._declared:
-            raise ConfigurationError(
-                f"sink {self.name!r}: create=True needs value_type=, whose fields are the columns"
-            )
-        if self._declared and (missing := [c for c in self.key if c not in self._declared]):
-            raise ConfigurationError(
-                f"sink {self.name!r}: key {missing[0]!r} is no field of value_type"
-            )
         self._columns: frozenset[str] = frozenset()
         self._statements: dict[tuple[bool, tuple[str, ...]], str] = {}
 
     def describe(self) -> str:
         return f"sink {self.name!r} (table {self.table} of {self.path})"
+
+    def sql_type(self, kind: Any) -> str:
+        return _sql_type(kind)
 
     # DatabaseSink
 
@@ -112,26 +111,18 @@ class SqliteSink(TableRows, DatabaseSink):
         columns = self._read_columns()
         if not columns:
             if not self._create:
-                raise SinkError(
-                    f"{self.describe()}: there is no such table; create it, or give create=True "
-                    "and value_type="
-                )
+                raise self.no_table()
             self._create_table()
             columns = self._read_columns()
-        lacking = [column for column in self._declared if column not in columns]
-        if lacking and self._add_columns:
-            for column in lacking:
-                self._add_column(column, self._declared[column])
-        elif lacking:
-            raise SinkError(
-                f"{self.describe()}: the table has no column {lacking[0]!r}; add it, or give "
-                "add_columns=True"
-            )
+        lacking = self.lacking(columns)
+        for column in lacking:
+            self._add_column(column, self._declared[column])
+        self.check_key([*columns, *lacking])
         if self.mode is Mode.UPSERT and not self._has_unique_key():
-            raise SinkError(
-                f"{self.describe()}: upsert needs a primary key or unique index over exactly "
-                f"{', '.join(self.key)}"
-            )
+            raise self.no_unique_key()
+
+    def check_value(self, column: str, value: Any) -> None:
+        self.execute("SELECT ?", (value,))
 
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE")

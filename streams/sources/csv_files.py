@@ -48,8 +48,9 @@ class CsvFiles(TextFiles):
         missing: Sequence[str] = ("",),
         watch: float | None = 1.0,
         grows: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(pattern, watch=watch, grows=grows)
+        super().__init__(pattern, watch=watch, grows=grows, storage_options=storage_options)
         if isinstance(missing, str):
             raise ConfigurationError(f"CsvFiles {pattern}: missing must be a list of texts")
         self.missing = tuple(missing)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ..errors import ConfigurationError
 from .errors import SourceError
 from .filesystem import Found, InputFile, is_pattern, listing, size_of
+from .objects import Objects
 from .rows import Rows
 from .source import Given, Reader, Split
 
@@ -47,8 +48,10 @@ class Files(Reader):
     """What readers of files have in common. ``pattern``: a path, a directory, or with ``*``, ``?``,
     ``[...]`` and ``**``.
 
-    ``watch`` in seconds. With ``splits`` files are spread over them by a hash of their names.
-    Raises ConfigurationError.
+    ``watch`` in seconds. With ``splits`` files are spread over them by a hash of their names. A
+    pattern may be a URL (``s3://bucket/in/*.csv`` with extra ``s3``, or another one that fsspec
+    has a driver for; ``storage_options`` are the driver's): each file is copied to a temporary one
+    first, and may not be replaced by another. Raises ConfigurationError.
     """
 
     can_split = True
@@ -57,11 +60,23 @@ class Files(Reader):
     """Whether places are offsets in the file."""
 
     def __init__(
-        self, pattern: str | Path, *, watch: float | None = 1.0, grows: bool = False
+        self,
+        pattern: str | Path,
+        *,
+        watch: float | None = 1.0,
+        grows: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.pattern = str(pattern)
         self.watch = watch
         self.grows = grows
+        self._objects: Objects | None = None
+        if "://" in self.pattern:
+            if grows:
+                raise ConfigurationError(f"{self.describe()} cannot grow: its objects are replaced")
+            self._objects = Objects(self.pattern, storage_options or {})
+        elif storage_options is not None:
+            raise ConfigurationError(f"{self.describe()}: storage_options= is for URLs")
         if watch is not None and watch <= 0:
             raise ConfigurationError("watch must be more than 0 seconds, or None")
         if grows and not self.may_grow:
@@ -77,13 +92,21 @@ class Files(Reader):
     async def read(self, split: Split) -> Given:
         is_first = True
         while True:
-            matching = listing(self.pattern)
+            if self._objects is None:
+                matching = listing(self.pattern)
+            else:
+                matching = await self._objects.listing()
             if is_first and not matching and not split.positions:
                 self._say_nothing_matches()
             is_first = False
             for found in matching:
-                if zlib.crc32(found.name.encode()) % split.count == split.number:
-                    for rows in self._file(found, split):
+                if zlib.crc32(found.name.encode()) % split.count != split.number:
+                    continue
+                if not self._has_more(found, split):
+                    continue
+                copy = None if self._objects is None else await self._objects.fetch(found)
+                with InputFile(found.path, copy) as file:
+                    for rows in self._rows_of(file, found.name, split):
                         yield rows
             if self.watch is None:
                 return
@@ -94,26 +117,26 @@ class Files(Reader):
             raise SourceError(f"{self.describe()}: there is no such file")
         logger.warning("%s: there is no such file yet", self.describe())
 
-    def _file(self, found: Found, split: Split) -> Iterator[Rows]:
-        known = split.positions.get(found.name)
-        if known is not None and not self._has_more(found, known):
-            return
-        with InputFile(found.path) as file:
-            if file.is_compressed and self.grows:
-                raise SourceError(f"{found.path} is compressed, so it cannot grow")
-            start = Place() if known is None else self._same(file, known)
-            place = start
-            for rows, place in self.chunks(file, start, split):
-                rows.part = found.name
-                rows.position = self._position(file, place, is_done=False)
-                yield rows
-            if not self.grows:
-                self._must_have_stayed(file)
-                position = self._position(file, place, is_done=True)
-                yield Rows(position, (), part=found.name)
+    def _rows_of(self, file: InputFile, name: str, split: Split) -> Iterator[Rows]:
+        known = split.positions.get(name)
+        if file.is_compressed and self.grows:
+            raise SourceError(f"{file.path} is compressed, so it cannot grow")
+        start = Place() if known is None else self._same(file, known)
+        place = start
+        for rows, place in self.chunks(file, start, split):
+            rows.part = name
+            rows.position = self._position(file, place, is_done=False)
+            yield rows
+        if not self.grows:
+            self._must_have_stayed(file)
+            position = self._position(file, place, is_done=True)
+            yield Rows(position, (), part=name)
 
-    def _has_more(self, found: Found, known: Mapping[str, Any]) -> bool:
-        size = size_of(found.path)
+    def _has_more(self, found: Found, split: Split) -> bool:
+        known = split.positions.get(found.name)
+        if known is None:
+            return True
+        size = size_of(found.path) if found.size is None else found.size
         if size is None:
             return False
         if self.grows:

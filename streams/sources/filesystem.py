@@ -27,6 +27,8 @@ class Found(NamedTuple):
 
     name: str
     path: str
+    size: int | None = None
+    """Where listing says it."""
 
 
 class Head(NamedTuple):
@@ -40,17 +42,21 @@ def listing(pattern: str) -> list[Found]:
     """Files that match, in the order of their names. A directory stands for all files in it."""
     if os.path.isdir(pattern):
         pattern = os.path.join(pattern, "*")
-    root = _root_of(pattern)
+    root = root_of(pattern)
     paths = (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
     return sorted(Found(os.path.relpath(path, root).replace(os.sep, "/"), path) for path in paths)
 
 
 def is_pattern(path: str) -> bool:
     """Whether it may stand for several files."""
-    return os.path.isdir(path) or not _WILD.isdisjoint(path)
+    return os.path.isdir(path) or is_wild(path)
 
 
-def _root_of(pattern: str) -> str:
+def is_wild(path: str) -> bool:
+    return not _WILD.isdisjoint(path)
+
+
+def root_of(pattern: str) -> str:
     """The directory above the first part with a wildcard."""
     directory = os.path.dirname(pattern)
     while not _WILD.isdisjoint(directory):
@@ -73,13 +79,14 @@ def explained(path: str) -> Iterator[None]:
 
 class InputFile:
     """An open file. ``size`` is that on disk, when it was opened; offsets count decompressed
-    bytes."""
+    bytes. ``raw``: a copy of what ``path`` names elsewhere."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, raw: BinaryIO | None = None) -> None:
         self.path = path
         self.is_compressed = path.endswith(".gz")
         with explained(path):
-            raw = open(path, "rb")  # noqa: SIM115 - closed by close()
+            if raw is None:
+                raw = open(path, "rb")  # noqa: SIM115 - closed by close()
             self._raw: BinaryIO = raw
             self.size = os.fstat(raw.fileno()).st_size
             self._stream: BinaryIO = raw

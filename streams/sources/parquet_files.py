@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ class ParquetFiles(Files):
         columns: list[str] | None = None,
         batch: int = 5_000,
         watch: float | None = 1.0,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(pattern, watch=watch)
+        super().__init__(pattern, watch=watch, storage_options=storage_options)
         if batch < 1:
             raise ConfigurationError("ParquetFiles: batch must be at least 1")
         self.columns = columns

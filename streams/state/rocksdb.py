@@ -6,10 +6,15 @@ prefixed with one byte so that the checkpoint can never be taken for a user's ke
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import cast
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+
+from ..errors import WorkerError
+
+logger = logging.getLogger(__name__)
 
 _DATA = b"d"
 _DATA_END = b"e"
@@ -53,7 +58,14 @@ class RocksDBStore:
             else:
                 batch.put(_DATA + key, value)
         batch.put(_CHECKPOINT, b"%d" % checkpoint)
-        self._open().write(batch)
+        database = self._open()
+        try:
+            database.write(batch)
+        except Exception as error:  # rocksdict raises nothing more special
+            raise WorkerError(
+                f"the state store in {self._path} cannot be written: {error}. Nothing is lost, as "
+                "what is committed is in its changelog: see to the disk and start the worker again"
+            ) from error
         self._checkpoint = checkpoint
 
     def clear(self) -> None:
@@ -64,9 +76,13 @@ class RocksDBStore:
         self._checkpoint = 0
 
     def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        database, self._db = self._db, None
+        if database is None:
+            return
+        try:
+            database.close()
+        except Exception as error:  # noqa: BLE001 - as above; the changelog has everything
+            logger.warning("the state store in %s did not end well: %s", self._path, error)
 
     def _open(self) -> Rdict:
         if self._db is None:

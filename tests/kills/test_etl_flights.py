@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..streams.etl_flights import run_example
-from ..streams.sinks.postgres_server import PostgresServer
+from .targets import Postgres
 
 pytestmark = [
     pytest.mark.kills,
@@ -28,11 +28,13 @@ def test_flights_are_in_sqlite_once_although_workers_were_killed(tmp_path: Path)
     assert "4 killed and restarted\nthe database is equal to the files\n" in run.stdout
 
 
-def test_flights_are_in_a_given_postgres_once_although_workers_were_killed() -> None:
-    server = PostgresServer()
+def test_flights_are_in_a_given_postgres_once_although_workers_were_killed(
+    tmp_path: Path,
+) -> None:
+    server = Postgres("postgres", tmp_path)
     try:
         server.start()
-        given = ("--postgres", server.dsn(), "--schema", "given")
+        given = ("--postgres", server.at, "--schema", "given")
         run = run_example("--limit", LIMIT, *KILLS, *given)
         assert run.returncode == 0, run.stdout + run.stderr
         assert "4 killed and restarted\nthe database is equal to the files\n" in run.stdout

@@ -23,7 +23,7 @@ from onceward.streams.testing import AnomalyFound, ReferenceFailed, verify_proce
 from onceward.streams.testing.processes import RECORDS, ProcessVerification
 from onceward.streams.testing.scenario import Scenario
 
-from ..streams.sinks.postgres_server import PostgresServer
+from .targets import Postgres
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300)]
 
@@ -65,12 +65,12 @@ def processes_of(directory: Path) -> list[str]:
 
 
 @pytest.fixture
-def postgres() -> Iterator[str]:
+def postgres(tmp_path: Path) -> Iterator[str]:
     """The address of a server of the test's own."""
-    server = PostgresServer()
+    server = Postgres("postgres", tmp_path)
     try:
         server.start()
-        yield server.dsn()
+        yield server.at
     finally:
         server.remove()
 
@@ -134,12 +134,13 @@ def test_rows_of_a_database_are_read_back_and_those_of_one_round_are_gone_in_the
 def test_rows_in_postgresql_are_read_back(
     postgres: str, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("POSTGRES_UNDER_FIRE", postgres)
+    monkeypatch.setenv("SINK_UNDER_FIRE", "postgres")
+    monkeypatch.setenv("SINK_UNDER_FIRE_AT", postgres)
     statement = "DROP TABLE IF EXISTS rows, totals, onceward_positions"
     empty = f"import psycopg; psycopg.connect({postgres!r}, autocommit=True).execute({statement!r})"
     seen: list[int] = []
     report = verify_processes(
-        f"{HERE / 'postgres_app.py'}:app",
+        f"{HERE / 'sink_app.py'}:app",
         rounds=1,
         seed=4,
         before=shlex.join([sys.executable, "-c", empty]),

@@ -45,6 +45,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "uuid": (
         "registry/serializers/",
         "streams/engine/slots.py",
+        "streams/sinks/mysql_types.py",
         "streams/sinks/postgres_types.py",
         "streams/testing/",
     ),
@@ -53,10 +54,16 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "socket": (
         "registry/server.py",
         "streams/cli/",
+        "streams/sinks/mysql_session.py",
         "streams/sinks/postgres_session.py",
         "streams/testing/",
     ),
-    "threading": ("streams/cli/", "streams/sinks/postgres_session.py", "streams/testing/"),
+    "threading": (
+        "streams/cli/",
+        "streams/sinks/mysql_session.py",
+        "streams/sinks/postgres_session.py",
+        "streams/testing/",
+    ),
 }
 
 

@@ -7,15 +7,17 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from onceward.broker import Broker
-from onceward.broker.client import FetchedBatch, NewTopic, TopicPartition
+from onceward.broker.client import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from onceward.broker.records.codec import Records
 from onceward.streams import App, Stream
 from onceward.streams.cli.processes import start
-from onceward.streams.engine.bounded import bounded_topics, from_text, to_text, within
+from onceward.streams.engine.bounded import BoundedRun, bounded_topics, from_text, to_text, within
 from onceward.streams.engine.kafka import KafkaCluster
 from onceward.streams.engine.worker import connect, learn_bounds, serve
 from onceward.streams.errors import ConfigurationError
@@ -115,6 +117,53 @@ def test_an_app_with_sources_has_no_end(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="app with sources"):
         bounded_topics(topology_of(app), ["left"])
+
+
+class Chain:
+    """A cluster in which ``lines`` is done and one record is left in ``middle``. It is handled
+    right after the first look at offsets or ends, and leaves a record in ``last``."""
+
+    def __init__(self) -> None:
+        self.middle, self.last = TopicPartition("middle", 0), TopicPartition("last", 0)
+        self.ends = {TP: 5, self.middle: 4, self.last: 0}
+        self.offsets = {TP: 5, self.middle: 3}
+
+    def _look(self, seen: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = dict(seen)
+        self.offsets[self.middle], self.ends[self.last] = 4, 1
+        return found
+
+    def admin(self) -> Chain:
+        return self
+
+    def consumer(self) -> Chain:
+        return self
+
+    async def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {tp: OffsetAndMetadata(at) for tp, at in self._look(self.offsets).items()}
+
+    async def describe_topics(self, names: list[str]) -> dict[str, Any]:
+        one = SimpleNamespace(partitions=[SimpleNamespace(partition=0)])
+        return dict.fromkeys(names, one)
+
+    async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    async def end_offsets(
+        self, tps: list[TopicPartition], isolation: str
+    ) -> dict[TopicPartition, int]:
+        found = self._look(self.ends)
+        return {tp: found[tp] for tp in tps}
+
+
+async def test_a_record_that_moves_on_between_two_looks_is_not_overlooked() -> None:
+    chain: Any = Chain()
+    topology: Any = SimpleNamespace(source_topics=("last", "lines", "middle"))
+    run = BoundedRun(chain, topology, "group", {TP: 5})
+    assert not await run.is_done(), "one record is in the last topic"
+    assert not await run.is_done()
+    chain.offsets[chain.last] = 1
+    assert await run.is_done()
 
 
 @pytest.fixture

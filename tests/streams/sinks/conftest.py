@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from .mysql_server import Database, MySqlServer
     from .postgres_server import PostgresServer, Schema
+    from .redis_server import RedisServer
 
-DRIVERS = {"test_postgres": "psycopg", "test_duckdb": "duckdb", "test_http": "httpx"}
+DRIVERS = {
+    "test_postgres": "psycopg",
+    "test_mysql": "pymysql",
+    "test_duckdb": "duckdb",
+    "test_http": "httpx",
+    "test_redis": "redis",
+}
 
 
 class WithoutDriver(pytest.Module):
@@ -60,3 +68,46 @@ def postgres(postgres_server: PostgresServer, schema_numbers: Iterator[int]) -> 
     schema = Schema(postgres_server, f"test{next(schema_numbers)}")
     yield schema
     schema.close()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySqlServer]:
+    """One server for the session (of each pytest-xdist worker), started when first asked for."""
+    from .mysql_server import MySqlServer
+
+    server = MySqlServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def mysql(mysql_server: MySqlServer, schema_numbers: Iterator[int]) -> Iterator[Database]:
+    """An empty database."""
+    from .mysql_server import Database
+
+    database = Database(mysql_server, f"test{next(schema_numbers)}")
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server for the session (of each pytest-xdist worker), started when first asked for."""
+    from .redis_server import RedisServer
+
+    server = RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> RedisServer:
+    """An empty server."""
+    redis_server.client.flushall()
+    return redis_server

@@ -6,12 +6,12 @@ from typing import Any, Generic, TypeVar
 
 from onceward.broker.client import TopicPartition
 from onceward.streams.engine.block import Block
-from onceward.streams.sinks import DatabaseSink
+from onceward.streams.sinks import TransactionalSink
 from onceward.streams.sinks.effects import Batch, Effects
 from onceward.streams.sinks.positions import Advance, Claim, Start
 
 TP = TopicPartition("orders", 0)
-S = TypeVar("S", bound=DatabaseSink)
+S = TypeVar("S", bound=TransactionalSink)
 
 
 class Driven(Generic[S]):

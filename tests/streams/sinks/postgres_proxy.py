@@ -1,4 +1,4 @@
-"""A proxy in front of PostgreSQL that loses connections at chosen moments, or lets them hang."""
+"""A proxy in front of a database that loses connections at chosen moments, or lets them hang."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from .postgres_server import PostgresServer
+if TYPE_CHECKING:
+    from .mysql_server import MySqlServer
+    from .postgres_server import PostgresServer
 
 
 class PostgresProxy:
     """``cut = (n, when)``: the connection that sends the n-th COMMIT from now (counted from 1) is
     lost ``before`` the server has it, or ``after`` the server did it, with the answer.
 
-    ``hangs``: bytes go in, none come out, and nothing says so.
+    ``hangs``: bytes go in, none come out, and nothing says so. ``commit``: how one is sent.
     """
 
-    def __init__(self, server: PostgresServer, folder: Path) -> None:
+    def __init__(self, server: PostgresServer | MySqlServer, folder: Path, commit: bytes) -> None:
         self.folder = folder
         self.cut: tuple[int, str] | None = None
         self.cuts = 0
         self.hangs = False
+        self._commit = commit
         self._server = server
         self._open: set[StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
@@ -57,7 +61,7 @@ class PostgresProxy:
         self, reader: StreamReader, requests: StreamWriter, is_lost: asyncio.Event
     ) -> None:
         while data := await reader.read(1 << 16):
-            if b"COMMIT\0" in data and self.cut is not None:
+            if self._commit in data and self.cut is not None:
                 left, when = self.cut
                 self.cut = (left - 1, when) if left > 1 else None
                 if self.cut is None:
@@ -81,10 +85,12 @@ class PostgresProxy:
 
 
 @asynccontextmanager
-async def proxied(server: PostgresServer) -> AsyncIterator[PostgresProxy]:
+async def proxied(
+    server: PostgresServer | MySqlServer, commit: bytes = b"COMMIT\0"
+) -> AsyncIterator[PostgresProxy]:
     """A proxy that listens; its folder is the host to connect to."""
-    with TemporaryDirectory(prefix="onceward-pg-") as folder:
-        proxy = PostgresProxy(server, Path(folder))
+    with TemporaryDirectory(prefix="onceward-proxy-") as folder:
+        proxy = PostgresProxy(server, Path(folder), commit)
         path = proxy.folder / server.socket.name
         listener = await asyncio.start_unix_server(proxy.serve, path)
         try:

@@ -114,6 +114,10 @@ class PostgresServer:
         self._process.kill()
         self._process.wait(10)
 
+    def log(self) -> str:
+        """What the server said."""
+        return self._log.read_text()
+
     def remove(self) -> None:
         """Stop at once, and delete everything."""
         if self._process is not None and self._process.poll() is None:

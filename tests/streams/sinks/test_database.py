@@ -12,7 +12,13 @@ import pytest
 
 from onceward.broker.client import TopicPartition
 from onceward.streams.engine.block import Block
-from onceward.streams.sinks import Batch, DatabaseSink, SinkError, SinkUnavailable
+from onceward.streams.sinks import (
+    Batch,
+    DatabaseSink,
+    SinkError,
+    SinkUnavailable,
+    Strength,
+)
 from onceward.streams.sinks.effects import Effects
 from onceward.streams.sinks.positions import Advance, Position, Start
 
@@ -72,11 +78,24 @@ async def test_one_bad_row_in_a_hundred_costs_few_tries_and_no_order(tmp_path: P
     await sink.close()
 
 
-async def test_halving_finds_what_writing_row_by_row_would(tmp_path: Path) -> None:
+class WithoutSavepoints(Counting):
+    """As a database where an error ends the transaction."""
+
+    has_savepoints = False
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        assert "SAVEPOINT" not in statement
+        return super().execute(statement, parameters)
+
+
+@pytest.mark.parametrize("kind", [Counting, WithoutSavepoints])
+async def test_halving_finds_what_writing_row_by_row_would(
+    tmp_path: Path, kind: type[Counting]
+) -> None:
     for seed in range(60):
         rng = random.Random(seed)
         numbers = [rng.randint(-1, rng.choice([20, 60])) for _ in range(rng.randint(1, 40))]
-        sink = Counting(tmp_path / f"{seed}.db")
+        sink = kind(tmp_path / f"{seed}.db")
         batch = batch_of(numbers)
         await sink.commit(batch, [])
         taken: list[int] = []
@@ -91,14 +110,42 @@ async def test_halving_finds_what_writing_row_by_row_would(tmp_path: Path) -> No
         await sink.close()
 
 
+@pytest.mark.parametrize("kind", [Counting, WithoutSavepoints])
 async def test_a_bad_row_stops_at_once_without_dead_letters_and_nothing_lands(
-    tmp_path: Path,
+    tmp_path: Path, kind: type[Counting]
 ) -> None:
-    sink = Counting(tmp_path / "t.db")
+    sink = kind(tmp_path / "t.db")
     with pytest.raises(SinkError, match="orders-0 at offset 2: IntegrityError: CHECK constraint"):
         await sink.commit(batch_of([1, 2, -3, 4], dead_letters=False), [])
     assert sink.found() == []
     await sink.close()
+
+
+async def test_a_part_of_a_batch_has_its_effects_keys_and_refuses_for_itself() -> None:
+    batch = batch_of([5, 6, 7, 8])
+    part = batch.only([1, 3])
+    assert part.values == [6, 8]
+    assert [effect.key for effect in part] == [effect.key for effect in batch][1::2]
+    part.refuse(1, "eight")
+    assert (part.refused, batch.refused) == ([(1, "eight")], [])
+    assert part.place(1) == "orders-0 at offset 3"
+
+
+@pytest.mark.parametrize(
+    ("strength", "consequence"),
+    [
+        (Strength.TRANSACTIONAL, "Nothing since the last commit was written; correct the table"),
+        (Strength.IDEMPOTENT_BY_KEY, "may be there, and will be repeated with the same keys"),
+        (Strength.AT_LEAST_ONCE, "may be there, and may be repeated"),
+    ],
+)
+async def test_a_refusal_says_what_became_of_the_others(
+    strength: Strength, consequence: str
+) -> None:
+    batch = batch_of([5], dead_letters=False)
+    batch.strength = strength
+    with pytest.raises(SinkError, match=rf"orders-0 at offset 0: no\. .*{consequence}"):
+        batch.refuse(0, "no")
 
 
 async def test_positions_can_be_read_without_preparing_anything(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_a_missing_table_column_or_key_is_said_before_anything_runs(path: 
     query(path, "CREATE TABLE t (x integer)")
     with pytest.raises(SinkError, match="the table has no column 'y'; add it, or give add_columns"):
         await DuckDbSink(path, table="t", value_type={"x": int, "y": int}).start()
-    with pytest.raises(SinkError, match="upsert needs a primary key or unique constraint over"):
+    with pytest.raises(SinkError, match="upsert needs a primary key or unique index over"):
         await DuckDbSink(path, table="t", key="x").start()
     (path.parent / "text").write_text("this is not what DuckDB writes" * 1000)
     with pytest.raises(SinkError, match="not a valid DuckDB database"):

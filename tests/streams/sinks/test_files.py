@@ -21,6 +21,7 @@ from onceward.streams.engine.block import Block
 from onceward.streams.sinks import FilesSink, SinkError, SinkFenced, SinkUnavailable, Strength
 from onceward.streams.sinks.effects import Batch, Effects
 from onceward.streams.sinks.files_disk import Disk
+from onceward.streams.sinks.files_local import LocalFiles
 from onceward.streams.sinks.positions import Advance, Start
 
 from ..workers import make_app, until, worker
@@ -43,6 +44,11 @@ def rows(path: Path) -> list[Any]:
 
 def ids(path: Path) -> list[int]:
     return sorted(row["id"] for row in rows(path))
+
+
+def local(sink: FilesSink) -> LocalFiles:
+    assert isinstance(sink.place, LocalFiles)
+    return sink.place
 
 
 class Flight(Record):
@@ -325,7 +331,7 @@ async def test_a_worker_stopped_while_it_moves_files_takes_none_of_its_heirs(pat
 
     async def inherit() -> None:
         heir = await driven(FilesSink(path, disk=Interrupted(lambda: None)))
-        heir.sink._disk = Interrupted(full)
+        local(heir.sink).disk = Interrupted(full)
         with pytest.raises(SinkUnavailable, match="No space left"):
             await heir.write({"id": 1})
         await heir.sink.close()
@@ -353,7 +359,7 @@ async def test_files_may_be_taken_away_and_do_not_come_back(path: Path) -> None:
 async def test_no_file_is_replaced_when_a_position_was_set_back(path: Path) -> None:
     one = await driven(FilesSink(path))
     await one.write({"id": 0})
-    one.sink._connection.execute("DELETE FROM onceward_positions")
+    local(one.sink)._connection.execute("DELETE FROM onceward_positions")
     await one.take_over()
     await one.write({"id": 1})
     await one.sink.close()

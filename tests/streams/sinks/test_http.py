@@ -256,7 +256,12 @@ async def test_a_conflict_means_what_is_declared(service: Service) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"url": "ftp://host"}, "must begin with http"),
+        ({"url": "ftp://host"}, r"must be http\(s\)://host"),
+        ({"url": "http://host:99999/"}, r"must be http\(s\)://host"),
+        ({"url": "http://[::1/"}, r"must be http\(s\)://host"),
+        ({"url": "http://host/\x01"}, "the address cannot be used"),
+        ({"proxy": "ftp://me:pw@proxy"}, "the proxy's address cannot be used"),
+        ({"proxy": "me:pw@proxy"}, "the proxy's address cannot be used"),
         ({"url": "http://me:pw@host"}, "a password does not belong in the address"),
         ({"url": "http://host/{id}"}, "'id' in the address must be in key="),
         ({"url": "http://host/{id}", "key": "id", "batch": "array"}, "a bulk body has one address"),
@@ -266,7 +271,12 @@ async def test_a_conflict_means_what_is_declared(service: Service) -> None:
         ({"key_field": "k"}, "key_field= is for bulk bodies"),
         ({"order": "key"}, "order='key' needs key="),
         ({"order": "random"}, "order"),
-        ({"token": "a\nb"}, "a character that no header may have"),
+        ({"token": "a\nb"}, "a character, or a space at an end, that none may have"),
+        ({"token": "from a file "}, "a character, or a space at an end, that none may have"),
+        ({"headers": {"X Tenant": "1"}}, "a header's name has a character that none may have"),
+        ({"key_header": ""}, "a header's name has a character that none may have"),
+        ({"headers": {"Content-Length": "1"}}, "the header 'content-length' is not yours to set"),
+        ({"key_header": "Authorization", "token": "t"}, "would replace the header 'Authorization'"),
     ],
 )
 def test_what_makes_no_sense_is_said(options: dict[str, Any], message: str) -> None:
@@ -274,6 +284,79 @@ def test_what_makes_no_sense_is_said(options: dict[str, Any], message: str) -> N
         HttpSink(**{"url": "http://host/x", **options})
     assert "a\nb" not in str(caught.value)
     assert ":pw" not in str(caught.value)
+
+
+async def test_an_address_that_cannot_be_is_the_rows_fault(service: Service) -> None:
+    service.keep = lambda asked: None  # type: ignore[method-assign]
+    sink = HttpSink(service.url + "/{id}", method="PUT", key="id")
+    rows = [{"id": "x" * 70_000}, ("\ud800", None), {"id": 1}]
+    with pytest.raises(SinkError, match=r"orders-0 at offset 0: an address of 70\d{3} characters"):
+        await deliver(sink, *rows)
+    delivered = await deliver(sink, *rows, dead_letters=True)
+    assert [refusal.at for refusal in delivered.refused] == [0, 1]
+    assert "surrogates not allowed" in delivered.refused[1].reason
+    assert [asked.path for asked in service.asked] == ["/orders/1"]
+
+
+async def test_what_fails_says_for_which_record(service: Service) -> None:
+    service.respond = lambda asked: Said(503)
+    with pytest.raises(SinkUnavailable, match=r"503: '\{\}' \(asked for orders-0 at offset 0\)"):
+        await deliver(HttpSink(service.url), {"id": 1})
+    bulk = HttpSink(service.url, batch="array", key_field="key")
+    with pytest.raises(SinkUnavailable, match=r"\(asked for orders-0 at offset 0 and 2 more\)"):
+        await deliver(bulk, {"id": 1}, {"id": 2}, {"id": 3})
+    service.respond = lambda asked: Said(307, {"Location": "https://new.host/in?token=hidden"})
+    with pytest.raises(SinkError, match=r"307: it leads to https://new\.host/in ") as caught:
+        await deliver(HttpSink(service.url), {"id": 1})
+    assert "hidden" not in str(caught.value)
+
+
+async def test_what_nobody_has_thought_of_has_a_sentence_too(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HttpSink, "_request_key", lambda sink, parts: parts[0].key.odd)
+    with pytest.raises(SinkError, match=r"AttributeError.*\(asked for orders-0 at offset 0\)"):
+        await deliver(HttpSink(service.url), {"id": 1})
+
+
+@pytest.mark.parametrize(("answer", "error"), [
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc", "RemoteProtocolError"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "RemoteProtocolError"),
+    (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", "RemoteProtocolError"),
+    (b"SSH-2.0-x\r\n", "RemoteProtocolError"),
+    (b"HTTP/1.1 100 Continue\r\n\r\n", "did not answer within"),
+    (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100_000, None),
+])  # fmt: skip
+async def test_answers_that_are_none_do_not_count_and_endless_ones_end(
+    answer: bytes, error: str | None
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        if error is None or error.startswith("did"):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        sink = HttpSink(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeout=0.5)
+        if error is None:
+            await deliver(sink, {"id": 1})
+        else:
+            with pytest.raises(SinkUnavailable, match=error):
+                await deliver(sink, {"id": 1})
+
+
+async def test_a_proxy_that_wants_a_password_stops_the_worker() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        proxy = f"http://me:s3cret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(SinkError, match="ProxyError: 407 Proxy Auth") as caught:
+            await deliver(HttpSink("https://host.invalid/", proxy=proxy), {"id": 1})
+    assert "s3cret" not in str(caught.value)
 
 
 def test_httpx_is_asked_for_when_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from onceward.streams.sinks.errors import SinkError
 from onceward.streams.sinks.positions import (
     Advance,
     Claim,
+    Position,
     PositionTable,
     Start,
     check_end,
@@ -59,6 +60,9 @@ class Database:
     def execute(self, statement: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
         return self.connection.execute(statement, parameters)
 
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        return self.connection.executemany(statement, rows).rowcount
+
     def next_offset(self) -> int:
         rows = self.connection.execute("SELECT next_offset FROM onceward_positions").fetchall()
         assert len(rows) == 1
@@ -94,6 +98,31 @@ def test_only_the_last_owner_moves_the_position_and_only_from_where_it_is(
     assert positions.advance(database.execute, [Advance(TP, 0, second.epoch, 6)]) == TP
     assert positions.advance(database.execute, [Advance(TP, 4, second.epoch, 6)]) is None
     assert database.next_offset() == 6
+
+
+def test_positions_moved_all_at_once_tell_which_one_was_lost(database: Database) -> None:
+    positions = table()
+    tps = [TopicPartition("orders", number) for number in range(3)]
+    for tp in tps:
+        positions.take_over(database.execute, tp, Start(None, 0))
+
+    def advance(*advances: Advance) -> TopicPartition | None:
+        database.connection.execute("SAVEPOINT here")
+        lost = positions.advance(database.execute, advances, database.execute_many)
+        end = "RELEASE here" if lost is None else "ROLLBACK TO here"
+        database.connection.execute(end)
+        return lost
+
+    assert advance() is None
+    assert advance(*[Advance(tp, 0, 1, 4, 2) for tp in tps]) is None
+    positions.take_over(database.execute, tps[1], Start(0, 0))
+    assert advance(*[Advance(tp, 4, 1, 6) for tp in tps]) == tps[1]
+    assert advance(Advance(tps[0], 4, 1, 6), Advance(tps[2], 3, 1, 6)) == tps[2]
+    assert advance(Advance(tps[0], 3, 1, 4)) == tps[0], "it is there already, but not from there"
+    assert advance(Advance(TopicPartition("orders", 9), 4, 1, 6)) == ("orders", 9)
+    assert positions.read(database.execute) == {
+        tps[0]: Position(4, 1, 2), tps[1]: Position(4, 2, 2), tps[2]: Position(4, 1, 2)
+    }  # fmt: skip
 
 
 def test_apps_and_sinks_have_positions_of_their_own(database: Database) -> None:
