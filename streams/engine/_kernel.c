@@ -219,13 +219,14 @@ FIELDS_OF(next, next_object, parked)
 
 /* The next record becomes the one in hand; its value, owned. */
 static PyObject *take_record(slot_object *slot, feed_object *feed) {
-    PyObject *values = wanted(feed->values, &PyList_Type, "values");
-    if (values == NULL) return NULL;
     Py_ssize_t index = feed->index;
     feed->index = index + 1;
     slot->index = index;
     Py_XINCREF(feed->block);
     Py_XSETREF(slot->block, feed->block);
+    /* now: what was given up for it may have run code */
+    PyObject *values = wanted(feed->values, &PyList_Type, "values");
+    if (values == NULL) return NULL;
     if (index < 0 || index >= PyList_GET_SIZE(values)) {
         PyErr_SetString(PyExc_IndexError, "list index out of range");
         return NULL;

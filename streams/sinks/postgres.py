@@ -79,6 +79,7 @@ class PostgresSink(SqlTable, DatabaseSink):
     Raises ConfigurationError, and ImportError without psycopg 3.
     """
 
+    batch_rows = 40_000
     placeholder = "%s"
     takes = TAKES
 

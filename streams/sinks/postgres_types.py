@@ -104,8 +104,21 @@ def adapt(value: Any) -> Any:
     if isinstance(value, Decimal | datetime | date | time | timedelta | UUID):
         return value
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
-        return list(msgspec.to_builtins(value, builtin_types=_NESTED))
+        kept = (*_NESTED, bytearray, memoryview)  # or they become base64
+        return _frozen(msgspec.to_builtins(value, builtin_types=kept))
     return JsonText(msgspec.json.encode(value).decode())
+
+
+def _frozen(values: Iterable[Any]) -> list[Any]:
+    """Copies of the buffers in lists within lists."""
+    return [
+        bytes(each)
+        if isinstance(each, bytearray | memoryview)
+        else _frozen(each)
+        if isinstance(each, list | tuple)
+        else each
+        for each in values
+    ]
 
 
 def sql_type(kind: Any) -> str:

@@ -248,6 +248,18 @@ async def test_values_that_are_missing_raise(kernel: ModuleType) -> None:
         await anext(reading.values)
 
 
+async def test_values_may_be_replaced_when_the_last_block_goes(kernel: ModuleType) -> None:
+    reading = Reading(kernel, [])
+
+    class Last(Block):
+        def __del__(self) -> None:
+            reading.feed.values = ["new"]
+
+    reading.feed.values, reading.feed.limit = [str(number) for number in range(99)], 1
+    reading.slot.block = Last([])
+    assert await anext(reading.values) == "new"
+
+
 @compiled_only
 async def test_a_reader_that_is_dropped_while_it_waits_stops_waiting() -> None:
     """Left to the loop's clean-up by a generator; nobody depends on when."""

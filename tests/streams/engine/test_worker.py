@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 
 from onceward.broker import Broker
 from onceward.broker.client import KafkaError
-from onceward.streams.engine.worker import PatientCluster
+from onceward.streams import App
+from onceward.streams.engine.worker import PatientCluster, run_worker
 
 
 @pytest.fixture
@@ -67,3 +69,15 @@ async def test_a_broker_that_stays_away_ends_the_start_with_one_sentence(
     sentence = str(caught.value)
     assert sentence.startswith(f"NETWORK_EXCEPTION: no broker at {address} within 0.1 s: ")
     assert caught.value.__cause__ is None
+
+
+def test_threads_take_turns_sooner_unless_the_program_has_its_own_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", chosen.append)
+    monkeypatch.setattr(asyncio, "run", lambda serving: serving.close())
+    for interval in (0.005, 0.02):
+        monkeypatch.setattr(sys, "getswitchinterval", lambda interval=interval: interval)
+        assert run_worker(App("none")) == 0
+    assert chosen == [0.0005]

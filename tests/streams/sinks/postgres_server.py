@@ -114,6 +114,11 @@ class PostgresServer:
         self._process.kill()
         self._process.wait(10)
 
+    def wait_ended(self) -> None:
+        """Until it has ended by itself."""
+        assert self._process is not None
+        self._process.wait(30)
+
     def log(self) -> str:
         """What the server said."""
         return self._log.read_text()

@@ -26,7 +26,7 @@ from psycopg.types.range import Range
 from onceward.streams import ConfigurationError, Record
 from onceward.streams.sinks import PostgresSink, SinkError
 from onceward.streams.sinks.changes import insertions, upserts
-from onceward.streams.sinks.postgres_types import SMALL
+from onceward.streams.sinks.postgres_types import SMALL, adapt
 
 from .driven import Driven, driven
 from .postgres_server import Schema
@@ -418,3 +418,10 @@ def test_a_big_batch_of_every_shape_is_one_statement_per_shape() -> None:
     rows = [{**shapes[nr % 3], "k": nr} for nr in range(300)]
     assert [len(change.rows) for change in insertions(rows)] == [100, 100, 100]
     assert [len(change.rows) for change in upserts(rows, ["k"])] == [100, 100, 100]
+
+
+def test_buffers_in_lists_are_bytes_and_copies() -> None:
+    buffer = bytearray(b"x")
+    made = adapt([buffer, [memoryview(b"y"), None], (b"z", 1)])
+    buffer[0] = 0
+    assert made == [b"x", [b"y", None], [b"z", 1]]

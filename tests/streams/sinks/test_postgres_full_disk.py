@@ -65,7 +65,9 @@ async def test_a_full_tablespace_holds_the_worker_up_and_loses_nothing(
 @pytest.fixture
 def cramped() -> Iterator[tuple[PostgresServer, SmallDisk]]:
     """A server whose write-ahead log is on a small disk."""
-    server = PostgresServer({"max_wal_size": "32MB", "min_wal_size": "32MB"})
+    # a postmaster that starts again by itself would do so at any time from the first PANIC on
+    settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "restart_after_crash": "off"}
+    server = PostgresServer(settings)
     try:
         with small_disk(server.folder / "wal", 96 * 1024) as disk:
             log = server.folder / "data" / "pg_wal"
@@ -100,7 +102,9 @@ async def test_a_full_write_ahead_log_ends_the_server_and_the_worker_waits_for_t
         schema.close()
         put_orders(cluster, 100, start=20)
         await until(lambda: "running again from the last commit" in caplog.text, running)
+        await until(lambda: "bringing up tasks" in caplog.text, running)
         assert not is_done(cluster)()
+        server.wait_ended()
         assert "PANIC" in server.log()
         disk.make_room()
         server.start()
