@@ -197,8 +197,8 @@ async def _reset(
     found = (await Admin(client).describe_groups([app.conf.id]))[app.conf.id]
     if found.members:
         raise fail(
-            f"{len(found.members)} workers of {app.conf.id} are running: stop them, as they would "
-            "write their own positions over this (one that was killed is gone after its session)"
+            f"group {app.conf.id} has {len(found.members)} running worker(s): stop them, as they "
+            "would write their own positions over this (a killed one is gone after its session)"
         )
     kept = await _positions(client, source)
     chosen = [

@@ -112,7 +112,7 @@ async def test_status_shows_positions_and_a_reset_reads_that_part_again(
             assert await sources("status", target, "--json") == 0
             running = shown(capsys)
             assert await sources("reset", target, "invoices") == 1
-            assert "1 workers of shop are running" in capsys.readouterr().err
+            assert "group shop has 1 running worker(s)" in capsys.readouterr().err
         assert running["clock", "left", None]["worker"].startswith("shop-")
         assert running["clock", "left", None]["since"].endswith("+00:00")
 
