@@ -296,8 +296,7 @@ class PostgresSink(SqlTable, DatabaseSink):
             "SELECT to_regclass('onceward_positions'), to_regclass('onceward_refused')"
         ).fetchone()
         columns = self._look_up(self._quoted)
-        lacking = [column for column in self._declared if column not in columns]
-        changes = (not columns and self._create) or (lacking and self._add_columns)
+        changes = self._create if not columns else self._add_columns and self.lacking(columns)
         if None in found or changes:
             self.execute("SELECT pg_advisory_xact_lock(hashtext('onceward tables'))")
         if None in found:
@@ -305,25 +304,13 @@ class PostgresSink(SqlTable, DatabaseSink):
         if not columns:
             self._create_table()
             columns = self._look_up(self._quoted)
-            lacking = [column for column in self._declared if column not in columns]
-        if lacking and not self._add_columns:
-            raise SinkError(
-                f"{self.describe()}: the table has no column {lacking[0]!r}; add it, or give "
-                "add_columns=True"
-            )
+        lacking = self.lacking(columns)
         for column in lacking:
             self._add_column(column, self._declared[column])
-        for column in self.key:
-            if column not in columns and column not in lacking:
-                raise SinkError(
-                    f"{self.describe()}: the table has no column {column!r}, which is to be the key"
-                )
+        self.check_key([*columns, *lacking])
         unique = self.execute(_UNIQUE, (self._quoted,)).fetchall()
         if self.mode is Mode.UPSERT and not any(set(row[0]) == set(self.key) for row in unique):
-            raise SinkError(
-                f"{self.describe()}: upsert needs a primary key or unique index over exactly "
-                f"{', '.join(self.key)}"
-            )
+            raise self.no_unique_key()
         (has_policies,) = self.execute(
             "SELECT row_security_active(to_regclass(%s))", (self._quoted,)
         ).fetchone()
@@ -334,10 +321,7 @@ class PostgresSink(SqlTable, DatabaseSink):
             lower = ".".join(map(quoted, [part.lower() for part in self._parts]))
             (other,) = self.execute("SELECT to_regclass(%s)::text", (lower,)).fetchone()
             hint = f", there is {other}: names are taken as they are written" if other else ""
-            raise SinkError(
-                f"{self.describe()}: there is no such table{hint}; create it, or give create=True "
-                "and value_type="
-            )
+            raise self.no_table(hint)
         parts = [f"{quoted(column)} {kind}" for column, kind in self._declared.items()]
         if self.key:
             parts.append(f"PRIMARY KEY ({listed(self.key)})")
@@ -372,15 +356,7 @@ class PostgresSink(SqlTable, DatabaseSink):
     def _with_columns(self, batch: Batch, lacking: set[str]) -> list[Row | Deletion]:
         """Add the columns that rows have and the table has not; or the rows without those."""
         if not self._add_columns:
-            kept = []
-            for index, value in enumerate(batch.values):
-                row = value.key if isinstance(value, Deletion) else value
-                wrong = next((column for column in row if column in lacking), None)
-                if wrong is None:
-                    kept.append(value)
-                else:
-                    batch.refuse(index, f"the table has no column {wrong!r}")
-            return kept
+            return self.refuse_lacking(batch, lacking)
         for column in sorted(lacking):
             values = [row[column] for row in batch.values if column in row]
             self._add_column(column, self._declared.get(column) or sql_type_of(values))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import shutil
@@ -14,9 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -128,96 +125,5 @@ class RedisServer:
             )
 
 
-class RedisProxy:
-    """In front of a server; loses connections at chosen moments, or lets them hang.
-
-    ``cut = (n, when)``: the connection that sends the n-th commit from now (counted from 1) is lost
-    ``before`` the server has it, or ``after`` the server did it, with the answer. ``hangs``: bytes
-    go in, none come out, and nothing says so. Unless ``holds`` is set what a client sends waits
-    here, and ``held`` says that it does.
-    """
-
-    COMMIT = b"#!lua\n-- commit\n"
-
-    def __init__(self, server: RedisServer, folder: Path) -> None:
-        self.folder = folder
-        self.cut: tuple[int, str] | None = None
-        self.cuts = 0
-        self.hangs = False
-        self.holds = asyncio.Event()
-        self.holds.set()
-        self.held = asyncio.Event()
-        self._server = server
-        self._open: set[StreamWriter] = set()
-        self._serving: set[asyncio.Task[None] | None] = set()
-
-    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """One connection."""
-        self._serving.add(asyncio.current_task())
-        self._open.add(writer)
-        try:
-            answers, requests = await asyncio.open_unix_connection(self._server.socket)
-        except OSError:
-            writer.close()
-            return
-        is_lost = asyncio.Event()
-        pumps = [
-            asyncio.create_task(self._forward(reader, requests, is_lost)),
-            asyncio.create_task(self._answer(answers, writer, is_lost)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            requests.close()
-            writer.close()
-
-    async def close(self) -> None:
-        """Lose every connection."""
-        for writer in self._open:
-            writer.close()
-        await asyncio.gather(*(task for task in self._serving if task), return_exceptions=True)
-
-    async def _forward(
-        self, reader: StreamReader, requests: StreamWriter, is_lost: asyncio.Event
-    ) -> None:
-        while data := await reader.read(1 << 16):
-            if self.COMMIT in data and self.cut is not None:
-                left, when = self.cut
-                self.cut = (left - 1, when) if left > 1 else None
-                if self.cut is None:
-                    self.cuts += 1
-                    if when == "before":
-                        return
-                    is_lost.set()
-            if not self.holds.is_set():
-                self.held.set()
-                await self.holds.wait()
-            if not self.hangs:
-                requests.write(data)
-                await requests.drain()
-
-    async def _answer(
-        self, answers: StreamReader, writer: StreamWriter, is_lost: asyncio.Event
-    ) -> None:
-        while data := await answers.read(1 << 16):
-            if is_lost.is_set():
-                return
-            if not self.hangs:
-                writer.write(data)
-                await writer.drain()
-
-
-@asynccontextmanager
-async def proxied(server: RedisServer) -> AsyncIterator[RedisProxy]:
-    """A proxy that listens; its folder is the host to connect to."""
-    with tempfile.TemporaryDirectory(prefix="onceward-redis-") as folder:
-        proxy = RedisProxy(server, Path(folder))
-        listener = await asyncio.start_unix_server(proxy.serve, proxy.folder / server.socket.name)
-        try:
-            yield proxy
-        finally:
-            listener.close()
-            await proxy.close()
+REDIS_COMMIT = b"#!lua\n-- commit\n"
+"""How the script of a commit begins, for a proxy."""

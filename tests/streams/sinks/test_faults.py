@@ -322,7 +322,7 @@ async def test_a_connection_lost_in_mid_commit_is_named_and_loses_nothing(
 ) -> None:
     from onceward.streams.sinks import PostgresSink
 
-    from .postgres_proxy import proxied
+    from .database_proxy import proxied
 
     system.create()
     async with proxied(system.schema.server) as proxy:

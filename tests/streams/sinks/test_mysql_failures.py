@@ -22,10 +22,10 @@ from onceward.streams.sinks.positions import Claim, Position, Start
 
 from ..fakes import FakeCluster
 from ..workers import make_app, until, worker
+from .database_proxy import DatabaseProxy, proxied
 from .driven import Driven, driven
 from .etl import Order, fail_once, is_done, kill, make_cluster, put_orders
 from .mysql_server import Database
-from .postgres_proxy import PostgresProxy, proxied
 from .test_refused import letters
 from .test_status import put, run_until_rows
 
@@ -37,7 +37,7 @@ def numbers(mysql: Database, column: str = "x") -> list[int]:
     return [row[0] for row in mysql.query(f"SELECT {column} FROM t ORDER BY 1")]
 
 
-def through(proxy: PostgresProxy, mysql: Database) -> str:
+def through(proxy: DatabaseProxy, mysql: Database) -> str:
     return mysql.dsn(host=proxy.folder)
 
 

@@ -18,9 +18,9 @@ from onceward.streams.sinks.positions import Claim
 
 from ..fakes import FakeCluster
 from ..workers import make_app, until, worker
+from .database_proxy import DatabaseProxy, proxied
 from .driven import Driven, driven
 from .etl import Order, fail_once, is_done, kill, make_cluster, put_orders
-from .postgres_proxy import PostgresProxy, proxied
 from .postgres_server import Schema
 from .test_refused import letters
 
@@ -29,7 +29,7 @@ def numbers(postgres: Schema, column: str = "x") -> list[int]:
     return [row[0] for row in postgres.query(f"SELECT {column} FROM t ORDER BY 1")]
 
 
-def through(proxy: PostgresProxy, postgres: Schema) -> str:
+def through(proxy: DatabaseProxy, postgres: Schema) -> str:
     return postgres.dsn(host=proxy.folder)
 
 

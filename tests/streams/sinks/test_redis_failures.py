@@ -21,9 +21,10 @@ from onceward.streams.testing import Outcome, crash_matrix, simulate
 
 from ..fakes import FakeCluster
 from ..workers import make_app, until, worker
+from .database_proxy import proxied
 from .driven import TP, driven
 from .etl import ORDERS, Order, fail_once, is_done, kill, make_cluster, put_orders
-from .redis_server import RedisProxy, RedisServer, proxied
+from .redis_server import REDIS_COMMIT, RedisServer
 from .test_refused import letters
 from .test_status import put, run_until_rows
 
@@ -55,7 +56,7 @@ async def test_the_former_owner_is_fenced_and_writes_nothing(redis: RedisServer)
 
 async def test_a_commit_that_arrives_after_the_take_over_does_nothing(redis: RedisServer) -> None:
     """The zombie's bytes were on their way for long."""
-    async with proxied(redis) as slow:
+    async with proxied(redis, REDIS_COMMIT) as slow:
         zombie = await driven(log(redis.url(host=slow.folder)))
         slow.holds.clear()
         writing = asyncio.create_task(zombie.write({"x": 1}))
@@ -101,7 +102,7 @@ async def test_a_connection_closed_by_the_server_is_unavailable_and_comes_back(
 async def test_a_connection_lost_in_mid_commit_leaves_the_position_to_tell(
     redis: RedisServer, when: str
 ) -> None:
-    async with proxied(redis) as proxy:
+    async with proxied(redis, REDIS_COMMIT) as proxy:
         one = await driven(log(redis.url(host=proxy.folder)))
         await one.write({"x": 1})
         proxy.cut = (1, when)
@@ -116,7 +117,7 @@ async def test_a_connection_lost_in_mid_commit_leaves_the_position_to_tell(
 async def test_a_server_that_does_not_answer_is_given_up_and_the_loop_goes_on(
     redis: RedisServer,
 ) -> None:
-    async with proxied(redis) as proxy:
+    async with proxied(redis, REDIS_COMMIT) as proxy:
         one = await driven(log(redis.url(host=proxy.folder)))
         one.sink.timeout = 0.2
         proxy.hangs = True
@@ -244,7 +245,7 @@ async def test_connections_lost_at_any_commit_lose_and_repeat_nothing(
     tmp_path: Path, redis: RedisServer, which: int, when: str
 ) -> None:
     cluster = make_cluster(20)
-    async with proxied(redis) as proxy:
+    async with proxied(redis, REDIS_COMMIT) as proxy:
         app = redis_app(tmp_path, redis.url(host=proxy.folder))
         async with worker(app, cluster) as running:
             await until(is_done(cluster), running, timeout=10)
@@ -263,7 +264,7 @@ async def test_a_worker_killed_in_mid_commit_has_a_right_heir(
 ) -> None:
     """After which its commit may still be on its way to the server, or was never sent."""
     cluster = make_cluster(20)
-    async with proxied(redis) as proxy:
+    async with proxied(redis, REDIS_COMMIT) as proxy:
         proxy.cut = (which, when)
         async with worker(redis_app(tmp_path, redis.url(host=proxy.folder)), cluster) as first:
             for start in range(20, 60, 5):
@@ -312,7 +313,7 @@ async def test_a_server_killed_and_started_again_holds_the_worker_up_and_loses_n
 
 async def test_a_worker_starts_before_its_server_does(tmp_path: Path, redis: RedisServer) -> None:
     cluster = make_cluster(20)
-    async with proxied(redis) as proxy:
+    async with proxied(redis, REDIS_COMMIT) as proxy:
         away = (proxy.folder / redis.socket.name).rename(proxy.folder / "away")
         async with worker(redis_app(tmp_path, redis.url(host=proxy.folder)), cluster) as running:
             await asyncio.sleep(0.1)
@@ -429,4 +430,4 @@ def test_a_simulation_has_the_sinks_rows_without_a_server() -> None:
 def test_a_proxy_finds_commits_by_what_they_begin_with() -> None:
     from onceward.streams.sinks import redis_script
 
-    assert redis_script.COMMIT.encode().startswith(RedisProxy.COMMIT)
+    assert redis_script.COMMIT.encode().startswith(REDIS_COMMIT)

@@ -22,9 +22,10 @@ from onceward.streams.sinks.positions import Position
 from onceward.streams.sinks.redis_session import is_new_enough, is_passing
 
 from ..workers import make_app, until, worker
+from .database_proxy import proxied
 from .driven import TP, Driven, driven
 from .etl import Order, is_done, make_cluster, put_orders
-from .redis_server import RedisServer, proxied
+from .redis_server import REDIS_COMMIT, RedisServer
 
 
 @contextmanager
@@ -390,7 +391,10 @@ async def test_a_commit_counts_when_enough_replicas_have_it() -> None:
 
 
 async def test_one_that_is_late_is_a_timeout(redis: RedisServer) -> None:
-    async with proxied(redis) as proxy, sink(redis.url(host=proxy.folder), timeout=0.1) as one:
+    async with (
+        proxied(redis, REDIS_COMMIT) as proxy,
+        sink(redis.url(host=proxy.folder), timeout=0.1) as one,
+    ):
         proxy.hangs = True
         with pytest.raises(SinkTimeout, match=r"did not answer within 0\.1 s"):
             await one.start()

@@ -8,25 +8,31 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .mysql_server import MySqlServer
-    from .postgres_server import PostgresServer
+from typing import Protocol
 
 
-class PostgresProxy:
+class Server(Protocol):
+    """What is listened to: a Unix socket."""
+
+    socket: Path
+
+
+class DatabaseProxy:
     """``cut = (n, when)``: the connection that sends the n-th COMMIT from now (counted from 1) is
     lost ``before`` the server has it, or ``after`` the server did it, with the answer.
 
-    ``hangs``: bytes go in, none come out, and nothing says so. ``commit``: how one is sent.
+    ``hangs``: bytes go in, none come out, and nothing says so. Unless ``holds`` is set what a
+    client sends waits here, and ``held`` says that it does. ``commit``: how one is sent.
     """
 
-    def __init__(self, server: PostgresServer | MySqlServer, folder: Path, commit: bytes) -> None:
+    def __init__(self, server: Server, folder: Path, commit: bytes) -> None:
         self.folder = folder
         self.cut: tuple[int, str] | None = None
         self.cuts = 0
         self.hangs = False
+        self.holds = asyncio.Event()
+        self.holds.set()
+        self.held = asyncio.Event()
         self._commit = commit
         self._server = server
         self._open: set[StreamWriter] = set()
@@ -36,7 +42,11 @@ class PostgresProxy:
         """One connection."""
         self._serving.add(asyncio.current_task())
         self._open.add(writer)
-        answers, requests = await asyncio.open_unix_connection(self._server.socket)
+        try:
+            answers, requests = await asyncio.open_unix_connection(self._server.socket)
+        except OSError:
+            writer.close()
+            return
         is_lost = asyncio.Event()
         pumps = [
             asyncio.create_task(self._forward(reader, requests, is_lost)),
@@ -69,6 +79,9 @@ class PostgresProxy:
                     if when == "before":
                         return
                     is_lost.set()
+            if not self.holds.is_set():
+                self.held.set()
+                await self.holds.wait()
             if not self.hangs:
                 requests.write(data)
                 await requests.drain()
@@ -85,12 +98,10 @@ class PostgresProxy:
 
 
 @asynccontextmanager
-async def proxied(
-    server: PostgresServer | MySqlServer, commit: bytes = b"COMMIT\0"
-) -> AsyncIterator[PostgresProxy]:
+async def proxied(server: Server, commit: bytes = b"COMMIT\0") -> AsyncIterator[DatabaseProxy]:
     """A proxy that listens; its folder is the host to connect to."""
     with TemporaryDirectory(prefix="onceward-proxy-") as folder:
-        proxy = PostgresProxy(server, Path(folder), commit)
+        proxy = DatabaseProxy(server, Path(folder), commit)
         path = proxy.folder / server.socket.name
         listener = await asyncio.start_unix_server(proxy.serve, path)
         try:
