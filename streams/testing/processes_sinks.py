@@ -17,7 +17,8 @@ from ..sinks.sqlite import SqliteSink
 def read_sinks(app: App, directory: Path) -> dict[str, list[Any]]:
     """Sink -> rows, of those that can be read; relative paths begin in ``directory``.
 
-    Tables of a database are read over a connection of the sink. A sink with a method
+    Tables of a database are read over a connection of the sink and sorted: where a server puts a
+    row that was changed says nothing about when. A sink with a method
     ``read_back()`` says itself what it holds; what others hold is for the user's own check. Raises
     what the database raises.
     """
@@ -32,8 +33,10 @@ def read_sinks(app: App, directory: Path) -> dict[str, list[Any]]:
             connection = sqlite3.connect(path) if path.exists() else None
             found[sink.name] = [] if connection is None else _rows(connection, f'"{sink.table}"')
         elif isinstance(sink, DatabaseSink) and isinstance(table, str):
-            parts = [table] if '"' in table else [f'"{part}"' for part in table.split(".")]
-            found[sink.name] = _rows(sink.connect(), ".".join(parts))
+            mark = sink.quote
+            inner = table if '"' in table else '"' + table.replace(".", '"."') + '"'
+            quoted = inner.replace('"', mark)
+            found[sink.name] = sorted(_rows(sink.connect(), quoted), key=repr)
     return found
 
 
@@ -45,8 +48,9 @@ def lasting_sinks(app: App) -> Iterator[Sink]:
 
 
 def _rows(connection: Any, table: str) -> list[dict[str, Any]]:
-    """Of any DB-API connection that can ``execute``."""
+    """Of any DB-API connection."""
     with closing(connection):
-        cursor = connection.execute(f"SELECT * FROM {table}")
+        cursor = connection.cursor()
+        cursor.execute(f"SELECT * FROM {table}")
         columns = [column[0] for column in cursor.description]
         return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from onceward.broker.protocol.api import ApiKey
 from onceward.broker.protocol.codec import RequestHeader
 from onceward.streams import App, ConfigurationError
-from onceward.streams.sinks import MemorySink, SqliteSink
+from onceward.streams.sinks import Batch, DatabaseSink, MemorySink, SqliteSink
 from onceward.streams.testing.faults import PROCESS_KINDS, Aim, Fault
 from onceward.streams.testing.processes import ProcessReport, ProcessVerification
 from onceward.streams.testing.processes_faults import ProcessNemesis, draw_process_plan
@@ -141,6 +143,39 @@ def test_a_database_with_a_relative_path_is_new_in_every_round(tmp_path: Path) -
 
     assert list(lasting_sinks(app)) == [lasting, memory]
     assert read_sinks(app, tmp_path) == {"a": [], "b": []}
+
+
+class Heap(DatabaseSink):
+    """Any database with a table: SQLite without its own way of being read."""
+
+    quote = "`"
+    table = "main.a"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("heap")
+        self._path = path
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path)
+
+    def apply(self, batch: Batch) -> None:
+        raise AssertionError("only read")
+
+
+def test_where_a_database_has_put_its_rows_does_not_matter(tmp_path: Path) -> None:
+    app = App("sinks")
+    heap = Heap(tmp_path / "a.db")
+
+    @app.agent(app.topic("words"), sink=[heap])
+    async def read(stream: Any) -> Any:
+        async for word in stream:
+            yield word
+
+    with closing(heap.connect()) as connection:
+        connection.execute("CREATE TABLE a (k)")
+        connection.executemany("INSERT INTO a VALUES (?)", [("b",), ("c",), ("a",)])
+        connection.commit()
+    assert read_sinks(app, tmp_path) == {"heap": [{"k": "a"}, {"k": "b"}, {"k": "c"}]}
 
 
 def test_an_app_has_to_be_found_by_other_processes() -> None:
